@@ -5,9 +5,9 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from nnx_ppo.algorithms.types import LoggingLevel
+from nnx_ppo.algorithms.types import LoggingLevel, TrainingState
 
-LearningRate = float | Callable[[Any], Any]
+LearningRate = int | float | Callable[[Any], Any]
 """A constant, or an optax schedule: gradient step number to learning rate."""
 
 
@@ -21,11 +21,11 @@ class PPOConfig:
     """Steps per environment and iteration."""
     total_steps: int = 512_000
     """Environment steps of the whole run; training stops after the iteration that reaches it."""
-    gae_lambda: float = 0.95
+    gae_lambda: int | float = 0.95
     """λ of generalised advantage estimation, in [0, 1]."""
-    discounting_factor: float = 0.99
+    discounting_factor: int | float = 0.99
     """γ, in [0, 1]."""
-    clip_range: float = 0.2
+    clip_range: int | float = 0.2
     """ε: the importance ratio is clipped to [1 - ε, 1 + ε]."""
     learning_rate: LearningRate = 1e-4
     """Adam's learning rate, or an optax schedule over gradient steps."""
@@ -37,15 +37,15 @@ class PPOConfig:
     """Passes over the rollout per iteration."""
     n_minibatches: int = 4
     """Minibatches per pass; each holds whole trajectories of ``n_envs / n_minibatches`` environments."""
-    critic_loss_weight: float = 1.0
+    critic_loss_weight: int | float = 1.0
     """Weight of the critic loss, half the mean squared error, in the total loss."""
-    gradient_clipping: float | None = None
+    gradient_clipping: int | float | None = None
     """Largest global gradient norm; ``None`` for no limit."""
-    weight_decay: float | None = None
+    weight_decay: int | float | None = None
     """Decoupled weight decay (AdamW); ``None`` for plain Adam."""
     logging_level: LoggingLevel = LoggingLevel.LOSSES
     """Families of metrics to compute and report."""
-    logging_percentiles: tuple[float, ...] | None = None
+    logging_percentiles: tuple[int | float, ...] | None = None
     """Percentiles to report instead of mean and standard deviation."""
 
     def __post_init__(self) -> None:
@@ -89,7 +89,7 @@ class EvalConfig:
     """Steps after which an episode that has not ended is cut."""
     logging_level: LoggingLevel = LoggingLevel.NONE
     """Families to report beside reward and lifespan: ``NETWORK_METRICS``, ``ENV_METRICS``."""
-    logging_percentiles: tuple[float, ...] | None = (0, 25, 50, 75, 100)
+    logging_percentiles: tuple[int | float, ...] | None = (0, 25, 50, 75, 100)
     """Percentiles over episodes."""
 
     def __post_init__(self) -> None:
@@ -139,6 +139,36 @@ class TrainConfig:
         for name, kind in (("ppo", PPOConfig), ("eval", EvalConfig), ("video", VideoConfig)):
             if not isinstance(getattr(self, name), kind):
                 raise TypeError(f"{name} must be a {kind.__name__}, got {type(getattr(self, name)).__name__}.")
+
+
+@dataclasses.dataclass(frozen=True)
+class VideoData:
+    """One filmed episode, as ``video_fn`` receives it."""
+
+    frames: Any
+    """``[T, H, W, 3]`` uint8; the initial state first, nothing of the next episode."""
+    step: int
+    """Environment steps trained so far."""
+    episode_reward: float
+    """Total return of the filmed episode, summed over reward keys."""
+    episode_length: int
+    """Steps of the filmed episode."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainResult:
+    """What a training run leaves."""
+
+    training_state: TrainingState
+    """State after the last iteration; ``training_state.networks`` is the object that was trained."""
+    final_metrics: dict[str, Any]
+    """What ``log_fn`` received last."""
+    eval_history: list[dict[str, Any]]
+    """One entry per evaluation: its metrics, plus ``"step"``."""
+    total_steps: int
+    """Environment steps in total, those before a resume included."""
+    total_iterations: int
+    """Iterations of this call."""
 
 
 def require_count(config: Any, name: str, low: int = 1) -> None:

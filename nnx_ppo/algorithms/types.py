@@ -8,6 +8,7 @@ from flax import nnx
 from nnx_ppo._pytree import PyTreeNode
 from nnx_ppo.envs.types import EnvState as EnvState
 from nnx_ppo.envs.types import RLEnv as RLEnv
+from nnx_ppo.networks.types import PPONetworkOutput
 
 
 class LoggingLevel(enum.Flag):
@@ -36,28 +37,26 @@ class Transition(PyTreeNode):
 
     Attributes:
         obs: observation that the action answers.
-        actions: array, or dict with one entry per action head.
-        log_likelihoods: per action head, nats, at the parameters of the rollout.
-        rewards: float, or dict of them.
+        network_output: the network's :class:`~nnx_ppo.networks.types.PPONetworkOutput` at the rollout's parameters.
+        rewards: float, or (nested) dict of them.
         done: bool: the episode ended with this step, by termination or truncation.
         truncated: bool: it ended by a time limit.
+        next_obs: true observation after the step; at the end of an episode the final one, not the next one's first.
+        metrics: ``{"net": what the modules reported, "env": the environment's metrics after the step}``.
+        rollout_extras: the network's snapshots for exact replay.
         final_values: value of the true final observation (with the carry it had) where ``truncated``, else 0; per
             critic head.
-        rollout_extras: the network's snapshots for exact replay.
-        network_metrics: what the modules reported.
-        env_metrics: the environment's own metrics after the step.
     """
 
     obs: Any
-    actions: Any
-    log_likelihoods: Any
+    network_output: PPONetworkOutput
     rewards: Any
     done: Any
     truncated: Any
-    final_values: Any
-    rollout_extras: Any
-    network_metrics: Any
-    env_metrics: Any
+    next_obs: Any
+    metrics: Any
+    rollout_extras: Any = None
+    final_values: Any = None
 
 
 class TrainingState(PyTreeNode):

@@ -1,0 +1,267 @@
+"""Stage 6, metrics: trees become one flat row of named scalars. Every name stands in one table, :data:`TABLE`."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx, struct
+
+from nnx_ppo._pytree import PyTreeNode, expand_to
+from nnx_ppo.algorithms.config import PPOConfig
+from nnx_ppo.algorithms.types import LoggingLevel, Transition
+from nnx_ppo.networks.naming import path_string
+
+Percentiles = tuple[int | float, ...] | None
+
+
+@dataclasses.dataclass(frozen=True)
+class MetricFamily:
+    """One line of the table of metric names.
+
+    Attributes:
+        name: the key, where ``*`` stands for the path of a leaf.
+        level: the flag that asks for it.
+        meaning: what it measures.
+        unit: its unit.
+        reduced: reported as ``/mean`` and ``/std``, or ``/p{N}`` with percentiles, instead of under the bare name.
+    """
+
+    name: str
+    level: LoggingLevel
+    meaning: str
+    unit: str
+    reduced: bool = False
+
+
+_L = LoggingLevel
+TABLE: tuple[MetricFamily, ...] = (
+    MetricFamily("losses/actor_loss", _L.LOSSES, "clipped surrogate, summed over action heads", "advantage"),
+    MetricFamily("losses/critic_loss", _L.LOSSES, "half the squared error, summed over critic heads", "reward²"),
+    MetricFamily("losses/entropy", _L.LOSSES, "entropy of the policy, unweighted", "nats"),
+    MetricFamily("losses/regularization", _L.LOSSES, "sum of what the modules add to the loss", "loss"),
+    MetricFamily(
+        "losses/total", _L.LOSSES, "actor_loss + critic_loss_weight * critic_loss + regularization", "loss"
+    ),
+    MetricFamily("rollout_batch/reward/mean", _L.LOSSES, "reward per step, summed over reward keys", "reward"),
+    MetricFamily("losses/predicted_value", _L.CRITIC_EXTRA, "value of the rollout's observations", "return", True),
+    MetricFamily("losses/predicted_value/*", _L.CRITIC_EXTRA, "the same, per reward key of several", "return", True),
+    MetricFamily(
+        "losses/explained_variance", _L.CRITIC_EXTRA, "share of the targets' variance that the values explain", "1"
+    ),
+    MetricFamily("rollout_batch/log_likelihood", _L.ACTOR_EXTRA, "of the actions taken", "nats", True),
+    MetricFamily("rollout_batch/log_likelihood/*", _L.ACTOR_EXTRA, "the same, per action head", "nats", True),
+    MetricFamily("losses/clipping_fraction", _L.ACTOR_EXTRA, "share of samples with a clipped ratio", "1"),
+    MetricFamily("losses/approx_kl", _L.ACTOR_EXTRA, "KL from the rollout's policy, summed over heads", "nats"),
+    MetricFamily("rollout_batch/reward", _L.ROLLOUT_STATS, "reward per step, summed over keys", "reward", True),
+    MetricFamily("rollout_batch/reward/*", _L.ROLLOUT_STATS, "the same, per reward key", "reward", True),
+    MetricFamily("rollout_batch/action", _L.ROLLOUT_STATS, "entries of the actions", "action", True),
+    MetricFamily("rollout_batch/action/*", _L.ROLLOUT_STATS, "the same, per action head", "action", True),
+    MetricFamily("rollout_batch/done_rate", _L.ROLLOUT_STATS, "share of steps that ended an episode", "1"),
+    MetricFamily("rollout_batch/truncation_rate", _L.ROLLOUT_STATS, "share of steps that hit a time limit", "1"),
+    MetricFamily("rollout_batch/obs", _L.ROLLOUT_OBS, "entries of the observation", "observation", True),
+    MetricFamily("rollout_batch/obs/*", _L.ROLLOUT_OBS, "the same, per leaf", "observation", True),
+    MetricFamily("env/*", _L.ENV_METRICS, "the environment's own metrics per step", "its own", True),
+    MetricFamily("net/*", _L.NETWORK_METRICS, "what the modules report, by layer path", "its own", True),
+    MetricFamily("grad_norm", _L.GRAD_NORM, "global gradient norm before clipping", "loss / parameter"),
+    MetricFamily("weights/*", _L.WEIGHTS, "entries of each parameter", "parameter", True),
+)
+"""Every metric of a training row. ``nonfinite`` (their count over the whole row) is in every row but that of ``NONE``."""
+
+
+class MetricsRow(PyTreeNode):
+    """Named scalars, held as one array so that a whole row is one transfer to the host."""
+
+    values: jax.Array
+    names: tuple[str, ...] = struct.field(pytree_node=False)
+
+    @classmethod
+    def of(cls, scalars: Mapping[str, Any]) -> "MetricsRow":
+        """Collect scalars; their order is kept."""
+        values = [jnp.asarray(value).astype(float) for value in scalars.values()]
+        return cls(jnp.stack(values) if values else jnp.zeros((0,), float), tuple(scalars))
+
+    def to_dict(self) -> dict[str, float]:
+        """Python floats by name; waits for the device."""
+        return dict(zip(self.names, np.asarray(self.values).tolist(), strict=True))
+
+
+class Collector:
+    """Builds one row: reduces arrays, and counts the non-finite samples of everything that it is given."""
+
+    def __init__(self, percentiles: Percentiles):
+        self.percentiles = percentiles
+        self.scalars: dict[str, jax.Array] = {}
+        self.nonfinite = jnp.zeros((), int)
+
+    def scalar(self, name: str, value: jax.Array) -> None:
+        """Add a scalar under its bare name."""
+        self._count(value)
+        self.scalars[name] = jnp.asarray(value)
+
+    def reduced(self, name: str, x: jax.Array, percentiles: Percentiles | str = "own") -> None:
+        """Add the statistics of all finite entries of ``x``, any shape."""
+        self._count(x)
+        self.scalars |= reduce(name, x, self.percentiles if isinstance(percentiles, str) else percentiles)
+
+    def tree(self, name: str, tree: Any) -> None:
+        """Add the statistics of every leaf ``[T, N, ...]``; a leaf ``[T]`` is one scalar per step and keeps its name."""
+        for path, leaf in flat_names(tree).items():
+            full = f"{name}/{path}" if path else name
+            if leaf.ndim <= 1:
+                self.scalar(full, leaf.astype(float).mean())
+            else:
+                self.reduced(full, leaf)
+
+    def row(self, nonfinite_name: str) -> MetricsRow:
+        """The finished row."""
+        return MetricsRow.of({**self.scalars, nonfinite_name: self.nonfinite})
+
+    def _count(self, x: jax.Array) -> None:
+        if jnp.issubdtype(x.dtype, jnp.inexact):
+            self.nonfinite += jnp.sum(~jnp.isfinite(x)).astype(self.nonfinite.dtype)
+
+
+def reduce(name: str, x: jax.Array, percentiles: Percentiles) -> dict[str, jax.Array]:
+    """Statistics over the finite entries of ``x``; NaN where there is none.
+
+    Args:
+        name: prefix of the keys.
+        x: array of numbers or booleans (then 0 and 1: the mean is the fraction true), any shape.
+        percentiles: ``None`` for ``/mean`` and (population) ``/std``; else ``/p{N}`` with linear interpolation, as
+            ``numpy.percentile``. The array is sorted once for all of them.
+    """
+    flat = jnp.asarray(x).ravel().astype(float)
+    if not flat.size:
+        flat = jnp.full((1,), jnp.nan)
+    finite = jnp.isfinite(flat)
+    n = finite.sum()
+    if percentiles is None:
+        count = jnp.maximum(n, 1).astype(flat.dtype)
+        mean = jnp.sum(jnp.where(finite, flat, 0.0)) / count
+        variance = jnp.sum(jnp.where(finite, flat - mean, 0.0) ** 2) / count
+        values = {f"{name}/mean": mean, f"{name}/std": jnp.sqrt(variance)}
+    else:
+        ordered = jnp.sort(jnp.where(finite, flat, jnp.inf))
+        last = jnp.maximum(n - 1, 0)
+        position = jnp.asarray(percentiles, flat.dtype) / 100.0 * last.astype(flat.dtype)
+        below = jnp.floor(position).astype(last.dtype)
+        above = jnp.minimum(below + 1, last)
+        low, high = ordered[below], ordered[above]
+        weight = position - below.astype(flat.dtype)
+        interpolated = low + jnp.where(weight > 0, weight * (high - low), 0.0)
+        values = {f"{name}/{percentile_name(p)}": interpolated[i] for i, p in enumerate(percentiles)}
+    return {key: jnp.where(n > 0, value, jnp.nan) for key, value in values.items()}
+
+
+def percentile_name(p: int | float) -> str:
+    """``p50``, ``p2.5``: all digits are kept, so that no two percentiles share a key."""
+    return f"p{int(p)}" if float(p).is_integer() else f"p{float(p)!r}"
+
+
+def flat_names(tree: Any) -> dict[str, jax.Array]:
+    """Leaves by ``/``-joined path; dicts with keys of mixed types are allowed. A bare leaf has the empty path."""
+    if isinstance(tree, Mapping):
+        flat = {}
+        for key, value in tree.items():
+            for path, leaf in flat_names(value).items():
+                name = path_string((key,))
+                flat[f"{name}/{path}" if path else name] = leaf
+        return flat
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {"/".join(_entry_name(entry) for entry in path): jnp.asarray(leaf) for path, leaf in leaves}
+
+
+def _entry_name(entry: Any) -> str:
+    for attribute in ("key", "idx", "name"):
+        if hasattr(entry, attribute):
+            return str(getattr(entry, attribute))
+    return str(entry)
+
+
+def total_reward(rewards: Any) -> jax.Array:
+    """Sum over reward keys."""
+    terms = jax.tree.leaves(rewards)
+    return sum(terms[1:], terms[0])
+
+
+def training_row(
+    rollout: Transition, values: Any, targets: Any, losses: Mapping[str, jax.Array], networks: nnx.Module,
+    config: PPOConfig,
+) -> MetricsRow:  # fmt: skip
+    """The row of one training iteration: what ``config.logging_level`` asks for, and nothing else is computed.
+
+    Args:
+        rollout: leaves ``[T, N, ...]``.
+        values: of the visited states, per critic head.
+        targets: value targets, per critic head.
+        losses: parts from the gradient phase.
+        networks: after the update.
+        config: hyper-parameters, among them level and percentiles.
+    """
+    level = config.logging_level
+    if level == LoggingLevel.NONE:
+        return MetricsRow.of({})
+    collect = Collector(config.logging_percentiles)
+    for name, value in losses.items():
+        collect.scalar(name, value)
+    reward = total_reward(rollout.rewards)
+    if LoggingLevel.ROLLOUT_STATS in level:
+        collect.reduced("rollout_batch/reward", reward)
+        if not isinstance(rollout.rewards, jax.Array):
+            collect.tree("rollout_batch/reward", rollout.rewards)
+        collect.tree("rollout_batch/action", rollout.network_output.actions)
+        collect.scalar("rollout_batch/done_rate", rollout.done.astype(float).mean())
+        collect.scalar("rollout_batch/truncation_rate", rollout.truncated.astype(float).mean())
+    if LoggingLevel.LOSSES in level and "rollout_batch/reward/mean" not in collect.scalars:
+        collect.scalars["rollout_batch/reward/mean"] = reduce("", reward, None)["/mean"]
+        collect._count(reward)
+    if LoggingLevel.CRITIC_EXTRA in level:
+        collect.tree("losses/predicted_value", values)
+        collect.scalar("losses/explained_variance", explained_variance(total_reward(values), total_reward(targets)))
+    if LoggingLevel.ACTOR_EXTRA in level:
+        collect.tree("rollout_batch/log_likelihood", rollout.network_output.loglikelihoods)
+    if LoggingLevel.ROLLOUT_OBS in level:
+        collect.tree("rollout_batch/obs", rollout.obs)
+    if LoggingLevel.ENV_METRICS in level:
+        collect.tree("env", rollout.metrics["env"])
+    if LoggingLevel.NETWORK_METRICS in level:
+        collect.tree("net", rollout.metrics["net"])
+    if LoggingLevel.WEIGHTS in level:
+        for path, param in nnx.to_flat_state(nnx.state(networks, nnx.Param)):
+            name = "/".join(str(key) for key in path if key not in ("modules", "wrapped"))
+            for leaf in jax.tree.leaves(param):
+                collect.reduced(f"weights/{name}", leaf)
+    return collect.row("nonfinite")
+
+
+def explained_variance(values: jax.Array, targets: jax.Array) -> jax.Array:
+    """1 - Var(target - value) / Var(target); 0 for targets without variance."""
+    variance = jnp.var(targets)
+    return jnp.where(variance > 0, 1.0 - jnp.var(targets - values) / jnp.where(variance > 0, variance, 1.0), 0.0)
+
+
+def evaluation_row(rewards: Any, lifespan: jax.Array, seen: Any, percentiles: Percentiles) -> MetricsRow:
+    """The row of one evaluation.
+
+    Args:
+        rewards: return of each episode ``[N]``, per reward key.
+        lifespan: steps of each episode, int ``[N]``.
+        seen: sums over each episode of what networks and environments reported, leaves ``[N, ...]``.
+        percentiles: over episodes, in addition to (rewards) or instead of (the rest) mean and standard deviation.
+    """
+    collect = Collector(percentiles)
+    terms = {"eval/episode_reward": total_reward(rewards)}
+    if not isinstance(rewards, jax.Array):
+        terms |= {f"eval/episode_reward/{path}": leaf for path, leaf in flat_names(rewards).items()}
+    for name, term in terms.items():
+        collect.reduced(name, term, None)
+        if percentiles is not None:
+            collect.scalars |= reduce(name, term, percentiles)
+    collect.reduced("eval/lifespan", lifespan)
+    steps = jnp.maximum(lifespan, 1)
+    for path, leaf in flat_names(seen).items():
+        collect.reduced(f"eval/{path}", leaf / expand_to(steps, leaf.ndim).astype(leaf.dtype))
+    return collect.row("eval/nonfinite")

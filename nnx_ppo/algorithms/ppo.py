@@ -1,0 +1,316 @@
+"""PPO for stateful networks: one iteration as a pipeline of six stages, and the call that trains with it."""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from nnx_ppo._pytree import Identity, PyTreeNode
+from nnx_ppo.algorithms.advantages import advantages_and_targets
+from nnx_ppo.algorithms.advantages import gae as gae
+from nnx_ppo.algorithms.config import LearningRate, PPOConfig, TrainConfig, TrainResult, VideoData
+from nnx_ppo.algorithms.fit import check_fit
+from nnx_ppo.algorithms.losses import Batch, actor_advantages
+from nnx_ppo.algorithms.metrics import MetricsRow, training_row
+from nnx_ppo.algorithms.rollout import make_evaluation, unroll_env
+from nnx_ppo.algorithms.statistics import fold_statistics
+from nnx_ppo.algorithms.training import LoopState, Periodic, train_loop
+from nnx_ppo.algorithms.types import RLEnv, TrainingState
+from nnx_ppo.algorithms.update import make_optimizer, update
+from nnx_ppo.algorithms.values import visited_values
+from nnx_ppo.envs.vector import vectorize
+from nnx_ppo.networks._rng import as_key
+from nnx_ppo.networks.types import Carry, StatefulModule
+
+
+class Rest(PyTreeNode):
+    """What a training run holds beside the network's variables; all arrays."""
+
+    optimizer: Any
+    network_states: Any
+    env_states: Any
+    rng_key: jax.Array
+
+
+def ppo_iteration(
+    env: RLEnv, networks: StatefulModule, optimizer: nnx.Optimizer, start: Carry, env_states: Any, key: jax.Array,
+    config: PPOConfig,
+) -> tuple[Carry, Any, MetricsRow]:  # fmt: skip
+    """One iteration: rollout, values, advantages, update, statistics, metrics.
+
+    ``networks`` and ``optimizer`` are updated in place; carry and environment states are returned with the metrics.
+    """
+    rollout_key, update_key = jax.random.split(key)
+    carry, env_states, rollout = unroll_env(env, env_states, networks, start, config.rollout_length, rollout_key)
+    next_obs = vectorize(env).read(env_states).obs
+    values, last_value = visited_values(networks, start, rollout, carry, next_obs)
+    advantages, targets = advantages_and_targets(
+        rollout, values, last_value, config.gae_lambda, config.discounting_factor
+    )
+    log_likelihoods = rollout.network_output.loglikelihoods
+    batch = Batch(
+        start_state=start,
+        obs=rollout.obs,
+        done=rollout.done,
+        rollout_extras=rollout.rollout_extras,
+        log_likelihoods=log_likelihoods,
+        advantages=actor_advantages(advantages, log_likelihoods, config.combine_advantages),
+        targets=targets,
+    )
+    losses = update(networks, optimizer, batch, update_key, config)
+    fold_statistics(networks, rollout)
+    return carry, env_states, training_row(rollout, values, targets, losses, networks, config)
+
+
+def ppo_step(
+    env: RLEnv, training_state: TrainingState, config: PPOConfig | int, *fields: Any, **named: Any
+) -> tuple[TrainingState, dict[str, Any]]:
+    """Run one iteration and return the next training state and the iteration's metrics.
+
+    The network and the optimizer in ``training_state`` are updated in place; the carry and the environment states of
+    the state given in are donated, so that it must not be used again.
+
+    Args:
+        env: a single environment.
+        training_state: from :func:`new_training_state` or an earlier call.
+        config: hyper-parameters. The positional form of nnx-ppo 0.3 is understood too: ``n_envs, rollout_length,
+            gae_lambda, discounting_factor, clip_range, normalize_advantages, combine_advantages, n_epochs,
+            n_minibatches, critic_loss_weight, logging_level, logging_percentiles``.
+    """
+    if not isinstance(config, PPOConfig):
+        config = PPOConfig(**dict(zip(_POSITIONAL, (config, *fields), strict=False)), **named)
+    elif fields or named:
+        raise TypeError("ppo_step takes a PPOConfig, or its fields one by one, not both.")
+    step, state = _prepare(env, training_state, config)
+    state, row = step(state)
+    steps = training_state.steps_taken + config.steps_per_iteration
+    return _finish(training_state, state, steps), row.to_dict()
+
+
+_POSITIONAL = (
+    "n_envs", "rollout_length", "gae_lambda", "discounting_factor", "clip_range", "normalize_advantages",
+    "combine_advantages", "n_epochs", "n_minibatches", "critic_loss_weight", "logging_level", "logging_percentiles",
+)  # fmt: skip
+
+
+def new_training_state(
+    env: RLEnv,
+    networks: StatefulModule,
+    n_envs: int,
+    seed: int | jax.Array,
+    learning_rate: LearningRate = 1e-4,
+    gradient_clipping: float | None = None,
+    weight_decay: float | None = None,
+) -> TrainingState:
+    """Start states of ``n_envs`` environments, the network's carry, a fresh optimizer and the loop's PRNG key.
+
+    Args:
+        env: a single environment.
+        networks: the network to train; the state holds this very object.
+        n_envs: number of environments, ``N``.
+        seed: of environments, exploration and minibatches.
+        learning_rate: constant, or optax schedule over gradient steps.
+        gradient_clipping: largest global gradient norm.
+        weight_decay: of AdamW.
+    """
+    env_key, rng_key = jax.random.split(as_key(seed))
+    return TrainingState(
+        networks=networks,
+        network_states=networks.initialize_state(n_envs),
+        env_states=_compiled_reset(Identity(env))(jax.random.split(env_key, n_envs)),
+        optimizer=nnx.Optimizer(
+            networks, make_optimizer(learning_rate, gradient_clipping, weight_decay), wrt=nnx.Param
+        ),
+        rng_key=rng_key,
+        steps_taken=0,
+    )
+
+
+def train_ppo(
+    env: RLEnv,
+    networks: StatefulModule,
+    config: TrainConfig | None = None,
+    *,
+    total_steps: int | None = None,
+    seed: int | None = None,
+    log_fn: Callable[[dict[str, Any], int], None] | None = None,
+    video_fn: Callable[[VideoData], None] | None = None,
+    checkpoint_fn: Callable[[TrainingState, int], None] | None = None,
+    eval_env: RLEnv | None = None,
+    initial_state: TrainingState | None = None,
+    on_phase: Callable[[str], None] | None = None,
+) -> TrainResult:
+    """Train ``networks`` in place with PPO.
+
+    After any exception, Ctrl-C included, ``networks`` hold the last finished iteration.
+
+    Args:
+        env: a single environment (see :class:`~nnx_ppo.envs.types.RLEnv`); it is mapped over ``config.ppo.n_envs``.
+        networks: a network that ends in a ``PPOAdapter``.
+        config: hyper-parameters, evaluation, videos; all defaults if left out.
+        total_steps: instead of ``config.ppo.total_steps``. A total, also on resume.
+        seed: instead of ``config.seed``.
+        log_fn: ``log_fn(metrics, steps)``, once per iteration, and once at the start with the first evaluation.
+        video_fn: receives a :class:`~nnx_ppo.algorithms.config.VideoData` every ``config.video.every_steps``.
+        checkpoint_fn: ``checkpoint_fn(training_state, steps)`` every ``config.checkpoint_every_steps``, and at the end.
+        eval_env: environment of the evaluation; ``env`` if left out.
+        initial_state: continue from here; its parameters are copied into ``networks``.
+        on_phase: told what is going on: ``"compiling"``, ``"training"``, ``"evaluating"``.
+
+    Raises:
+        ValueError: network and environment do not fit each other, or the environment does not keep the protocol; found
+            before anything compiles.
+
+    Example:
+        >>> from flax import nnx
+        >>> from nnx_ppo import EvalConfig, PPOConfig, TrainConfig, make_mlp_actor_critic, train_ppo
+        >>> from nnx_ppo.envs import make_env
+        >>> env = make_env("probe:constant_reward")
+        >>> network = make_mlp_actor_critic(env.observation_size, env.action_size, [8], [8], nnx.Rngs(0))
+        >>> ppo = PPOConfig(n_envs=4, rollout_length=4, total_steps=32, n_minibatches=2)
+        >>> result = train_ppo(env, network, TrainConfig(ppo=ppo, eval=EvalConfig(enabled=False)))
+        >>> result.total_steps, result.total_iterations
+        (32, 2)
+    """
+    config = _with_overrides(config or TrainConfig(), total_steps, seed)
+    ppo = config.ppo
+    check_fit(env, networks, ppo)
+    if eval_env is not None and config.eval.enabled:
+        check_fit(eval_env, networks, ppo)
+    if initial_state is None:
+        initial_state = new_training_state(
+            env, networks, ppo.n_envs, config.seed, ppo.learning_rate, ppo.gradient_clipping, ppo.weight_decay
+        )
+    else:
+        initial_state = _adopt(initial_state, networks, ppo)
+    step, state = _prepare(env, initial_state, ppo)
+    state = state.replace(rest=jax.tree.map(jnp.copy, state.rest))  # the caller's arrays are not donated
+
+    eval_history: list[dict[str, Any]] = []
+    periodic = []
+    if config.eval.enabled:
+        periodic.append(_evaluation(eval_env if eval_env is not None else env, networks, config, eval_history))
+    if checkpoint_fn is not None:
+        periodic.append(_checkpoints(checkpoint_fn, initial_state, config.checkpoint_every_steps))
+    state, progress = train_loop(
+        step,
+        state,
+        networks,
+        steps_per_iteration=ppo.steps_per_iteration,
+        steps=int(initial_state.steps_taken),
+        total_steps=ppo.total_steps,
+        periodic=tuple(periodic),
+        log_fn=log_fn,
+        on_phase=on_phase,
+    )
+    return TrainResult(
+        training_state=_finish(initial_state, state, progress.steps),
+        final_metrics=progress.metrics,
+        eval_history=eval_history,
+        total_steps=progress.steps,
+        total_iterations=progress.iterations,
+    )
+
+
+def _with_overrides(config: TrainConfig, total_steps: int | None, seed: int | None) -> TrainConfig:
+    if not isinstance(config, TrainConfig):
+        raise TypeError(f"config must be a TrainConfig, got {type(config).__name__}; put a PPOConfig in TrainConfig(ppo=...).")
+    if total_steps is not None:
+        config = dataclasses.replace(config, ppo=dataclasses.replace(config.ppo, total_steps=total_steps))
+    return config if seed is None else dataclasses.replace(config, seed=seed)
+
+
+def _adopt(state: TrainingState, networks: StatefulModule, ppo: PPOConfig) -> TrainingState:
+    """Bring a state to resume from into ``networks``."""
+    n_envs = {leaf.shape[0] for leaf in jax.tree.leaves((state.network_states, state.env_states))}
+    if n_envs != {ppo.n_envs}:
+        raise ValueError(f"initial_state holds {sorted(n_envs)} environments, the config asks for n_envs={ppo.n_envs}.")
+    if state.networks is not networks:
+        nnx.update(networks, jax.tree.map(jnp.copy, nnx.state(state.networks)))
+    return state.replace(networks=networks)
+
+
+def _evaluation(env: RLEnv, networks: StatefulModule, config: TrainConfig, history: list[dict[str, Any]]) -> Periodic:
+    options = config.eval
+    evaluate = make_evaluation(
+        env, networks, options.n_envs, options.max_episode_length, options.logging_percentiles, options.logging_level
+    )
+    key = jax.random.fold_in(jax.random.key(config.seed), _EVALUATION)
+
+    def call(state: LoopState, steps: int) -> dict[str, Any]:
+        del state  # the loop has brought it into networks
+        metrics = evaluate(networks, key).to_dict()
+        history.append(metrics | {"step": steps})
+        return metrics
+
+    return Periodic(options.every_steps, call, at_start=True)
+
+
+_EVALUATION = 0x6576616C
+"""Sets the keys of evaluation apart from those of training."""
+
+
+def _checkpoints(checkpoint_fn: Callable[[TrainingState, int], None], initial: TrainingState, every: int) -> Periodic:
+    def call(state: LoopState, steps: int) -> dict[str, Any]:
+        # Copies, since the next iteration is given the originals to overwrite.
+        checkpoint_fn(_finish(initial, state.replace(rest=jax.tree.map(jnp.copy, state.rest)), steps), steps)
+        return {}
+
+    return Periodic(every, call)
+
+
+def _prepare(env: RLEnv, state: TrainingState, config: PPOConfig) -> tuple[Callable[[LoopState], Any], LoopState]:
+    """The compiled iteration for this state's structure, and the state as arrays."""
+    graphdef, variables = nnx.split(state.networks)
+    optimizer_def, optimizer = nnx.split(state.optimizer)
+    # What is no part of the computation must not cause another compilation.
+    config = dataclasses.replace(
+        config, total_steps=1, learning_rate=0.0, gradient_clipping=None, weight_decay=None
+    )
+    step = _compiled_step(Identity(env), graphdef, optimizer_def, config)
+    rest = Rest(optimizer, state.network_states, state.env_states, as_key(state.rng_key))
+    return step, LoopState(networks=jax.tree.map(lambda x: x, variables), rest=rest)
+
+
+def _finish(initial: TrainingState, state: LoopState, steps: int) -> TrainingState:
+    """Arrays back into the network and the optimizer objects of the run."""
+    nnx.update(initial.networks, state.networks)
+    nnx.update(initial.optimizer, state.rest.optimizer)
+    return initial.replace(
+        network_states=state.rest.network_states,
+        env_states=state.rest.env_states,
+        rng_key=state.rest.rng_key,
+        steps_taken=steps,
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def _compiled_reset(env: Identity) -> Callable[[jax.Array], Any]:
+    return jax.jit(vectorize(env.value).reset)
+
+
+@functools.lru_cache(maxsize=64)
+def _compiled_step(
+    env: Identity, graphdef: Any, optimizer_def: Any, config: PPOConfig
+) -> Callable[[LoopState], tuple[LoopState, MetricsRow]]:
+    def step(variables: Any, rest: Rest) -> tuple[Any, Rest, MetricsRow]:
+        networks, optimizer = nnx.merge(graphdef, variables), nnx.merge(optimizer_def, rest.optimizer)
+        next_key, key = jax.random.split(rest.rng_key)
+        carry, env_states, row = ppo_iteration(
+            env.value, networks, optimizer, rest.network_states, rest.env_states, key, config
+        )
+        return nnx.state(networks), Rest(nnx.state(optimizer), carry, env_states, next_key), row
+
+    compiled = jax.jit(step, donate_argnums=1)
+
+    def call(state: LoopState) -> tuple[LoopState, MetricsRow]:
+        variables, rest, row = compiled(state.networks, state.rest)
+        return LoopState(networks=variables, rest=rest), row
+
+    call.lower = lambda state: compiled.lower(state.networks, state.rest)  # type: ignore[attr-defined]
+    call.jitted = compiled  # type: ignore[attr-defined]
+    return call

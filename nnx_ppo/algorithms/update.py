@@ -1,0 +1,77 @@
+"""Stage 4, update: epochs of minibatches over environments; each replays whole trajectories from the old carry."""
+
+import functools
+from typing import Any
+
+import jax
+import optax
+from flax import nnx
+
+from nnx_ppo.algorithms.config import LearningRate, PPOConfig
+from nnx_ppo.algorithms.losses import Batch, ppo_loss
+from nnx_ppo.algorithms.types import LoggingLevel
+from nnx_ppo.networks.types import StatefulModule
+
+
+@functools.lru_cache(maxsize=64)
+def make_optimizer(
+    learning_rate: LearningRate, gradient_clipping: float | None, weight_decay: float | None
+) -> optax.GradientTransformation:
+    """Adam (AdamW with ``weight_decay``), after clipping by global norm where asked for.
+
+    Cached, so that a second training run with the same settings finds its compiled step again.
+    """
+    adam = optax.adam(learning_rate) if weight_decay is None else optax.adamw(learning_rate, weight_decay=weight_decay)
+    return adam if gradient_clipping is None else optax.chain(optax.clip_by_global_norm(gradient_clipping), adam)
+
+
+def update(
+    networks: StatefulModule, optimizer: nnx.Optimizer, batch: Batch, key: jax.Array, config: PPOConfig
+) -> dict[str, jax.Array]:
+    """Take ``n_epochs * n_minibatches`` gradient steps; ``networks`` and ``optimizer`` are updated in place.
+
+    Args:
+        networks: the network to train.
+        optimizer: over its ``nnx.Param`` variables.
+        batch: the whole rollout, leaves ``[T, N, ...]``.
+        key: PRNG key of the shuffling; every epoch splits the environments anew.
+        config: hyper-parameters.
+
+    Returns:
+        Loss parts by metric name, each the mean over all gradient steps.
+    """
+    graphdef, params, rest = nnx.split(networks, nnx.Param, ...)
+    optimizer_def, optimizer_state = nnx.split(optimizer)
+
+    def gradient_step(loop: Any, index: jax.Array) -> Any:
+        params, optimizer_state = loop
+        minibatch = take_environments(batch, index)
+
+        def loss(params: Any) -> Any:
+            return ppo_loss(nnx.merge(graphdef, params, rest), minibatch, config)
+
+        (_, parts), gradients = jax.value_and_grad(loss, has_aux=True)(params)
+        if LoggingLevel.GRAD_NORM in config.logging_level:
+            parts["grad_norm"] = optax.global_norm(gradients)
+        model, optimizer = nnx.merge(graphdef, params, rest), nnx.merge(optimizer_def, optimizer_state)
+        optimizer.update(model, gradients)
+        return (nnx.state(model, nnx.Param), nnx.state(optimizer)), parts
+
+    indices = minibatch_indices(key, config.n_envs, config.n_epochs, config.n_minibatches)
+    (params, optimizer_state), parts = jax.lax.scan(gradient_step, (params, optimizer_state), indices)
+    nnx.update(networks, params)
+    nnx.update(optimizer, optimizer_state)
+    return jax.tree.map(lambda x: x.mean(axis=0), parts)
+
+
+def minibatch_indices(key: jax.Array, n_envs: int, n_epochs: int, n_minibatches: int) -> jax.Array:
+    """Environment indices of every gradient step, ``[n_epochs * n_minibatches, n_envs / n_minibatches]``."""
+    keys = jax.random.split(key, n_epochs)
+    orders = jax.vmap(lambda k: jax.random.permutation(k, n_envs))(keys)
+    return orders.reshape(n_epochs * n_minibatches, n_envs // n_minibatches)
+
+
+def take_environments(batch: Batch, index: jax.Array) -> Batch:
+    """Select environments (``index [n]``) from a batch: axis 0 of the carry, axis 1 of everything else."""
+    rest = jax.tree.map(lambda x: x[:, index], batch.replace(start_state=None))
+    return rest.replace(start_state=jax.tree.map(lambda x: x[index], batch.start_state))

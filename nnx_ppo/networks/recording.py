@@ -1,0 +1,177 @@
+"""Recording: a copy of a network in which every leaf layer also reports its forward output.
+
+A :class:`Recorder` is an ordinary module around a layer. Only the copy contains recorders, so an ordinary network pays
+nothing, and what containers do with ``metrics`` anyway brings the recorded values to the top.
+"""
+
+import copy
+import fnmatch
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+from flax import nnx
+
+from nnx_ppo.networks import naming
+from nnx_ppo.networks.types import Carry, StatefulModule, StatefulModuleOutput
+
+ACTIVATION_KEY = "__activation__"
+"""Reserved key of ``metrics`` under which a recorder puts the forward output of its layer."""
+
+Patterns = str | Sequence[str] | None
+
+
+class Recorder(StatefulModule):
+    """Calls the layer it wraps, passes the result through unchanged, and adds the output to ``metrics``."""
+
+    def __init__(self, wrapped: StatefulModule):
+        self.wrapped = wrapped
+
+    def __call__(self, state: Carry, x: Any, rollout_extras: Any = None) -> StatefulModuleOutput:
+        return self._record(self.wrapped(state, x, rollout_extras))
+
+    def unroll(self, state: Carry, xs: Any, dones: jax.Array, rollout_extras: Any = None) -> StatefulModuleOutput:
+        return self._record(self.wrapped.unroll(state, xs, dones, rollout_extras))
+
+    def initialize_state(self, batch_size: int) -> Carry:
+        return self.wrapped.initialize_state(batch_size)
+
+    def reset_state(self, state: Carry) -> Carry:
+        return self.wrapped.reset_state(state)
+
+    def update_statistics(self, rollout_extras: Any) -> None:
+        self.wrapped.update_statistics(rollout_extras)
+
+    @staticmethod
+    def _record(out: StatefulModuleOutput) -> StatefulModuleOutput:
+        own = out.metrics if isinstance(out.metrics, dict) else {"metrics": out.metrics}
+        return out.replace(metrics={**own, ACTIVATION_KEY: out.output})
+
+
+def with_recording(
+    network: StatefulModule, *, include: Patterns = None, exclude: Patterns = None
+) -> StatefulModule:
+    """Return a copy of ``network`` whose every layer can be read; ``network`` itself stays as it is.
+
+    The copy shares the parameters (and running statistics) with the original and follows it when training goes on. It
+    owns its random streams and its train/eval mode.
+
+    Args:
+        network: a stateful network. One that already records is returned unchanged, with a warning.
+        include: glob pattern or patterns on the canonical path (``"*/action/*"``); only matching layers are recorded.
+        exclude: the same; matching layers are not recorded.
+
+    Raises:
+        ValueError: no leaf layer, a pattern that matches nothing, or patterns that leave no layer.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from flax import nnx
+        >>> from nnx_ppo.networks.factories import make_mlp_actor_critic
+        >>> network = make_mlp_actor_critic(3, 1, [8], [8], nnx.Rngs(0))
+        >>> recordable = with_recording(network)
+        >>> recordable.eval()
+        >>> out = recordable(recordable.initialize_state(2), jnp.ones((2, 3)))
+        >>> extract_activations(out.metrics)[1]["action"][0].shape
+        (2, 8)
+    """
+    if is_recordable(network):
+        warnings.warn("The network already records its activations; it is returned unchanged.", stacklevel=2)
+        return network
+    layers = _leaf_layers(network)
+    if not layers:
+        raise ValueError(
+            f"{type(network).__name__} has no layer to record: it contains no StatefulModule. "
+            "Recording reads the output of StatefulModule layers; build the network from them."
+        )
+    chosen = _choose(list(layers), include, exclude)
+    wrapped = {id(layers[path]) for path in chosen}
+    return _copy(network, wrapped, {})
+
+
+def is_recordable(network: nnx.Module) -> bool:
+    """Whether ``network`` came from :func:`with_recording`."""
+    return any(isinstance(node, Recorder) for _, node in nnx.iter_graph(network))
+
+
+def extract_activations(metrics: Any) -> Any:
+    """Collect the recorded outputs from a network's ``metrics``.
+
+    Args:
+        metrics: ``StatefulModuleOutput.metrics`` of a network from :func:`with_recording`.
+
+    Returns:
+        Nested dict that mirrors the network, one array (or tree of arrays) per recorded layer, or ``None`` where
+        nothing was recorded.
+    """
+    if not isinstance(metrics, Mapping):
+        return None
+    if ACTIVATION_KEY in metrics:
+        return metrics[ACTIVATION_KEY]
+    found = {key: extract_activations(value) for key, value in metrics.items()}
+    return {key: value for key, value in found.items() if value is not None} or None
+
+
+def _leaf_layers(network: StatefulModule) -> dict[str, StatefulModule]:
+    """Every StatefulModule that contains no other, by canonical path."""
+    modules = naming.named_modules(network)
+    return {path: module for path, module in modules.items() if _is_leaf(module)}
+
+
+def _is_leaf(module: nnx.Module) -> bool:
+    return isinstance(module, StatefulModule) and not any(
+        isinstance(node, StatefulModule) and node is not module for _, node in nnx.iter_graph(module)
+    )
+
+
+def _choose(paths: list[str], include: Patterns, exclude: Patterns) -> list[str]:
+    chosen = [path for path in paths if include is None or path in _matches(paths, include, "include")]
+    if exclude is not None:
+        dropped = _matches(paths, exclude, "exclude")
+        chosen = [path for path in chosen if path not in dropped]
+    if not chosen:
+        raise ValueError(f"include={include!r} and exclude={exclude!r} leave no layer to record; the layers are {paths}.")
+    return chosen
+
+
+def _matches(paths: list[str], patterns: str | Sequence[str], name: str) -> set[str]:
+    found: set[str] = set()
+    for pattern in [patterns] if isinstance(patterns, str) else patterns:
+        hits = {path for path in paths if fnmatch.fnmatchcase(path, pattern)}
+        if not hits:
+            raise ValueError(
+                f"{name}={pattern!r} matches no layer; near names: {naming.near_names(pattern, paths) or paths}."
+            )
+        found |= hits
+    return found
+
+
+def _copy(node: Any, wrapped: set[int], memo: dict[int, Any]) -> Any:
+    """Copy the module objects, share their variables except the random streams, and wrap the chosen layers."""
+    if id(node) in memo:
+        return memo[id(node)]
+    if isinstance(node, nnx.RngState):
+        result: Any = copy.copy(node)
+    elif isinstance(node, nnx.Variable):
+        return node
+    elif isinstance(node, nnx.Pytree):
+        result = _copy_module(node, lambda child: _copy(child, wrapped, memo))
+        if id(node) in wrapped:
+            result = Recorder(result)
+    elif isinstance(node, dict):
+        result = type(node)({key: _copy(value, wrapped, memo) for key, value in node.items()})
+    elif isinstance(node, list | tuple) and not hasattr(node, "_fields"):
+        result = type(node)(_copy(value, wrapped, memo) for value in node)
+    else:
+        return node
+    memo[id(node)] = result
+    return result
+
+
+def _copy_module(module: nnx.Pytree, copy_child: Callable[[Any], Any]) -> nnx.Pytree:
+    twin = copy.copy(module)
+    for name, value in vars(module).items():
+        if not name.startswith("_pytree__"):  # NNX's own bookkeeping of which attributes hold arrays
+            object.__setattr__(twin, name, copy_child(value))
+    return twin
