@@ -15,7 +15,7 @@ class FitError(ValueError):
     """The network's input, action, value or reward structure does not match the environment's."""
 
 
-def check_fit(env: RLEnv, networks: StatefulModule, config: PPOConfig) -> None:
+def check_fit(env: RLEnv, networks: nnx.Module, config: PPOConfig) -> None:
     """Check observations, actions, log-likelihoods, values and rewards against each other.
 
     Args:
@@ -50,7 +50,7 @@ def _network_output(networks: StatefulModule, obs: Any) -> StatefulModuleOutput:
     graphdef, variables = nnx.split(networks)
 
     def once(variables: Any, obs: Any) -> StatefulModuleOutput:
-        here = nnx.merge(graphdef, variables)
+        here = nnx.merge(graphdef, variables, copy=True)
         return here(here.initialize_state(_B), obs)
 
     batched = jax.tree.map(lambda x: jax.ShapeDtypeStruct((_B, *x.shape), x.dtype), obs)

@@ -29,7 +29,7 @@ class Batch(PyTreeNode):
 
     start_state: Carry
     obs: Any
-    done: jax.Array
+    done: Any
     rollout_extras: Any
     log_likelihoods: Any
     advantages: Any

@@ -74,7 +74,7 @@ TABLE: tuple[MetricFamily, ...] = (
 class MetricsRow(PyTreeNode):
     """Named scalars, held as one array so that a whole row is one transfer to the host."""
 
-    values: jax.Array
+    values: Any
     names: tuple[str, ...] = struct.field(pytree_node=False)
 
     @classmethod

@@ -33,7 +33,7 @@ class Rest(PyTreeNode):
     optimizer: Any
     network_states: Any
     env_states: Any
-    rng_key: jax.Array
+    rng_key: Any
 
 
 def ppo_iteration(
@@ -225,13 +225,13 @@ def _with_overrides(config: TrainConfig, total_steps: int | None, seed: int | No
 
 
 def _adopt(state: TrainingState, networks: StatefulModule, ppo: PPOConfig) -> TrainingState:
-    """Bring a state to resume from into ``networks``."""
+    """Bring a state to resume from into ``networks``; the state given in can be used again."""
     n_envs = {leaf.shape[0] for leaf in jax.tree.leaves((state.network_states, state.env_states))}
     if n_envs != {ppo.n_envs}:
         raise ValueError(f"initial_state holds {sorted(n_envs)} environments, the config asks for n_envs={ppo.n_envs}.")
     if state.networks is not networks:
         nnx.update(networks, jax.tree.map(jnp.copy, nnx.state(state.networks)))
-    return state.replace(networks=networks)
+    return state.replace(networks=networks, optimizer=nnx.merge(*nnx.split(state.optimizer), copy=True))
 
 
 def _evaluation(env: RLEnv, networks: StatefulModule, config: TrainConfig, history: list[dict[str, Any]]) -> Periodic:

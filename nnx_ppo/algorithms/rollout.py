@@ -52,7 +52,7 @@ class Scannable:
 
     def at(self, streams: Any) -> StatefulModule:
         """The network with its random streams at the given state."""
-        return nnx.merge(self.graphdef, streams, self.rest)
+        return nnx.merge(self.graphdef, streams, self.rest, copy=True)
 
 
 def unroll_env(
@@ -97,7 +97,7 @@ def unroll_env(
         return (env_state, reset_where(acting, after.done, carry), streams), transition
 
     keys = jax.random.split(as_key(key), unroll_length)
-    start = (env_state, network_state, net.streams)
+    start = (venv.cast(env_state), network_state, net.streams)
     (env_state, network_state, streams), rollout = jax.lax.scan(body, start, keys)
     nnx.update(networks, streams)
     return network_state, env_state, rollout
@@ -240,7 +240,7 @@ def _for_each_chunk(mask: jax.Array, body: Callable[[Any, jax.Array], Any], star
 
 def _in_eval_mode(networks: StatefulModule) -> tuple[Any, Any]:
     """Graph definition and variables of the network in eval mode; the network itself is not touched."""
-    twin = nnx.merge(*nnx.split(networks))
+    twin = nnx.merge(*nnx.split(networks), copy=True)
     twin.eval()
     return nnx.split(twin)
 

@@ -52,9 +52,11 @@ def update(
 
         (_, parts), gradients = jax.value_and_grad(loss, has_aux=True)(params)
         if LoggingLevel.GRAD_NORM in config.logging_level:
-            parts["grad_norm"] = optax.global_norm(gradients)
+            parts["grad_norm"] = optax.tree.norm(gradients)
         model, optimizer = nnx.merge(graphdef, params, rest), nnx.merge(optimizer_def, optimizer_state)
-        optimizer.update(model, gradients)
+        # Adam's bias correction raises a Python float to an int32 count, which strict promotion refuses.
+        with jax.numpy_dtype_promotion("standard"):
+            optimizer.update(model, gradients)
         return (nnx.state(model, nnx.Param), nnx.state(optimizer)), parts
 
     indices = minibatch_indices(key, config.n_envs, config.n_epochs, config.n_minibatches)

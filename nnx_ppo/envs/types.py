@@ -1,5 +1,6 @@
 """The environment protocol: what the library reads of an environment and of its state, with shapes and dtypes."""
 
+from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import jax
@@ -27,6 +28,13 @@ class EnvState(PyTreeNode):
     metrics: dict[str, Any]
     data: Any = None
 
+
+def truncation_flag(info: Mapping[str, Any]) -> Any:
+    """Return the time-limit flag of ``info``, ``None`` where it has none.
+
+    The protocol's name is ``"truncated"``; Brax's own wrappers write ``"truncation"``.
+    """
+    return info.get("truncated", info.get("truncation"))
 
 
 @runtime_checkable

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from nnx_ppo.networks._dtypes import float_dtype
 from nnx_ppo.networks.types import Carry, StatefulModule, StatefulModuleOutput
 
 Key = int | str
@@ -82,18 +83,17 @@ class Container(StatefulModule):
 
         output = self.join(run, x, n_lead)
         losses = [jnp.asarray(out.regularization_loss) for out in outs.values()]
+        dtype = float_dtype(*losses)
         return StatefulModuleOutput(
             next_state={key: out.next_state for key, out in outs.items()},
             output=output,
-            regularization_loss=sum(losses, jnp.zeros(())),
+            regularization_loss=sum((loss.astype(dtype) for loss in losses), jnp.zeros((), dtype)),
             metrics={key: out.metrics for key, out in outs.items()},
             rollout_extras={key: out.rollout_extras for key, out in outs.items()},
         )
 
 
-def named_or_dict(
-    owner: str, children: Mapping[str, Any] | None, named: Mapping[str, Any]
-) -> Mapping[str, Any]:
+def named_or_dict(owner: str, children: Mapping[str, Any] | None, named: Mapping[str, Any]) -> Mapping[str, Any]:
     """Read the two ways to give named children: keywords, or one positional dict."""
     if children is not None and named:
         raise TypeError(f"{owner} takes keywords or one dict of children, not both.")

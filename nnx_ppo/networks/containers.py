@@ -1,12 +1,15 @@
 """Containers: how children are fed, and how their outputs are joined."""
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import jax.numpy as jnp
 
+from nnx_ppo.networks._checks import describe_input
 from nnx_ppo.networks._children import Container, Key, named_or_dict
-from nnx_ppo.networks.types import StatefulModule
+from nnx_ppo.networks._dtypes import zero_loss
+from nnx_ppo.networks.types import Carry, StatefulModule, StatefulModuleOutput
 
 
 class Sequential(Container):
@@ -32,7 +35,11 @@ class Sequential(Container):
         super().__init__(pairs if all(named) else enumerate(pairs))
 
     def __getitem__(self, key: Key) -> StatefulModule:
-        if isinstance(key, int) and -len(self) <= key < len(self):
+        if isinstance(key, int):
+            if not -len(self) <= key < len(self):
+                raise IndexError(
+                    f"Sequential has {len(self)} layers, so no layer {key}; its keys are {list(self.keys)}."
+                )
             key = self.keys[key]
         return super().__getitem__(key)
 
@@ -53,7 +60,7 @@ class Parallel(Container):
 
 
 class Concat(Container):
-    """One child per entry of a dict input; the outputs are concatenated along the last axis, in the children's order."""
+    """One child per entry of a dict input; outputs are concatenated along the last axis, in the children's order."""
 
     def __init__(self, children: Mapping[str, StatefulModule] | None = None, /, **named: StatefulModule):
         super().__init__(named_or_dict("Concat", children, named))
@@ -90,6 +97,34 @@ class Merge(Container):
                     raise ValueError(f"Merge: children {origin[name]!r} and {key!r} both return {name!r}.")
                 merged[name], origin[name] = value, key
         return merged
+
+
+class Splitter(StatefulModule):
+    """Cut a ``[B, F]`` array into a dict of slices along the last axis, in the order given.
+
+    Args:
+        sizes: width of each slice by name, as keywords or one positional dict; they must add up to ``F``.
+
+    Raises:
+        ValueError: a size below 1; when called, an input whose last axis is not the sum of the sizes.
+    """
+
+    def __init__(self, sizes: Mapping[str, int] | None = None, /, **named: int):
+        pairs = tuple(named_or_dict("Splitter", sizes, named).items())
+        for name, size in pairs:
+            if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+                raise ValueError(f"Splitter: the size of {name!r} must be an integer of at least 1, got {size!r}.")
+        self.sizes = pairs
+
+    def __call__(self, state: Carry, x: Any, rollout_extras: Any = None) -> StatefulModuleOutput:
+        total = sum(size for _, size in self.sizes)
+        if not hasattr(x, "shape") or x.ndim < 2 or x.shape[-1] != total:
+            raise ValueError(
+                f"Splitter: expected an array [B, {total}] for {dict(self.sizes)}, got {describe_input(x)}."
+            )
+        ends = list(itertools.accumulate(size for _, size in self.sizes))
+        output = {name: x[..., end - size : end] for (name, size), end in zip(self.sizes, ends, strict=True)}
+        return StatefulModuleOutput(state, output, zero_loss(x), {})
 
 
 def take(x: Any, key: Key, owner: str) -> Any:

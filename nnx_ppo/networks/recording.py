@@ -50,7 +50,7 @@ class Recorder(StatefulModule):
 
 
 def with_recording(
-    network: StatefulModule, *, include: Patterns = None, exclude: Patterns = None
+    network: nnx.Module, *, include: Patterns = None, exclude: Patterns = None
 ) -> StatefulModule:
     """Return a copy of ``network`` whose every layer can be read; ``network`` itself stays as it is.
 
@@ -113,7 +113,7 @@ def extract_activations(metrics: Any) -> Any:
     return {key: value for key, value in found.items() if value is not None} or None
 
 
-def _leaf_layers(network: StatefulModule) -> dict[str, StatefulModule]:
+def _leaf_layers(network: nnx.Module) -> dict[str, StatefulModule]:
     """Every StatefulModule that contains no other, by canonical path."""
     modules = naming.named_modules(network)
     return {path: module for path, module in modules.items() if _is_leaf(module)}

@@ -133,7 +133,7 @@ def _unroll_by_scan(
 
     def step(carry: Carry, inputs: Any) -> Any:
         x, done, extras = inputs
-        here = nnx.merge(graphdef, variables)
+        here = nnx.merge(graphdef, variables, copy=True)
         out = here(carry, x, extras)
         return reset_where(here, done, out.next_state), out.replace(next_state=None)
 

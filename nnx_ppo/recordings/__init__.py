@@ -1,1 +1,10 @@
+"""Recordings of activations: what to compute from them, and how to draw them."""
 
+from nnx_ppo.recordings.plots import plot_activations as plot_activations
+from nnx_ppo.recordings.plots import plot_learning_curve as plot_learning_curve
+from nnx_ppo.recordings.summary import LayerSummary as LayerSummary
+from nnx_ppo.recordings.summary import in_network_order as in_network_order
+from nnx_ppo.recordings.summary import layer_table as layer_table
+from nnx_ppo.recordings.summary import summarize as summarize
+
+__all__ = ["LayerSummary", "in_network_order", "layer_table", "plot_activations", "plot_learning_curve", "summarize"]

@@ -1,0 +1,72 @@
+"""A progress bar for training: reward of the last evaluation, steps per second, time left, and what it is busy with."""
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, Task, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+from nnx_ppo.cli.console import stderr
+
+REWARD = "eval/episode_reward/mean"
+
+
+class TrainingProgress:
+    """Context manager; feed it with :meth:`on_phase` and :meth:`log`.
+
+    Args:
+        total_steps: environment steps of the whole run.
+        console: where to draw; standard error by default. What is no terminal gets the line of each evaluation alone.
+    """
+
+    def __init__(self, total_steps: int, console: Console = stderr):
+        self._console = console
+        self._progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=12),
+            TextColumn("{task.percentage:.0f}%"),
+            _SpeedColumn(),
+            TextColumn("reward {task.fields[reward]}"),
+            TimeRemainingColumn(),
+            TextColumn("left"),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._task = self._progress.add_task("starting", total=total_steps, start=False, reward="-")
+        self._started = False
+
+    def __enter__(self) -> "TrainingProgress":
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def on_phase(self, phase: str) -> None:
+        """Show what the run is busy with: ``"compiling"``, ``"training"``, ``"evaluating"``."""
+        self._progress.update(self._task, description=phase)
+
+    def log(self, metrics: Mapping[str, Any], steps: int) -> None:
+        """Take in one iteration; ``log_fn`` of a training run."""
+        if REWARD in metrics:
+            self._progress.update(self._task, reward=f"{float(metrics[REWARD]):,.1f}")
+            self._console.print(f"{steps:>12,} steps   evaluation reward {float(metrics[REWARD]):>10,.2f}")
+        if steps > 0 and not self._started:
+            # The clock starts after the first iteration, so that compiling does not count as slow training.
+            self._progress.start_task(self._task)
+            self._started = True
+        self._progress.update(self._task, completed=steps)
+
+
+class _SpeedColumn(TextColumn):
+    def __init__(self) -> None:
+        super().__init__("")
+
+    def render(self, task: Task) -> Text:
+        return Text("- steps/s" if task.speed is None else f"{task.speed:,.0f} steps/s")

@@ -1,0 +1,158 @@
+"""A run folder: everything one training run leaves behind, and all that evaluation and recording need of it.
+
+======================  ==============================================================================
+``config.json``         environment, network and training configuration
+``versions.json``       Python, packages, device, precision, git commit of the working directory
+``metrics.jsonl``       one JSON object per iteration, ``"steps"`` and the logged metrics; a number that
+                        is not finite is written as ``null``, as JSON has no other word for it
+``checkpoints/final/``  the policy, see :mod:`nnx_ppo.cli.policy`
+``recordings/``         where ``nnx-ppo record`` writes by default
+======================  ==============================================================================
+
+Files are written aside and then renamed, so that no reader ever sees half of one; only ``metrics.jsonl`` grows in
+place, line by line.
+"""
+
+import json
+import math
+import os
+import pathlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from flax import nnx
+
+from nnx_ppo.cli import policy
+from nnx_ppo.cli.run_config import RunConfig, from_json, to_json
+from nnx_ppo.cli.versions import collect_versions
+
+
+class RunFolderError(ValueError):
+    """A folder that cannot be a new run, or is no run."""
+
+
+class RunFolder:
+    """One run on disk. Make it with :meth:`create` or :meth:`open`.
+
+    Attributes:
+        path: the folder.
+    """
+
+    def __init__(self, path: pathlib.Path):
+        self.path = path
+
+    @classmethod
+    def create(cls, path: str | os.PathLike[str], config: RunConfig) -> "RunFolder":
+        """Start a run: make the folder and write ``config.json`` and ``versions.json``.
+
+        Raises:
+            RunFolderError: the folder holds something already, or cannot be made or written.
+        """
+        folder = cls(pathlib.Path(path))
+        text = to_json(config)
+        _require_unused(folder.path)
+        try:
+            for name in ("checkpoints", "recordings"):
+                (folder.path / name).mkdir(parents=True, exist_ok=True)
+            write_aside(folder.path / "versions.json", lambda p: p.write_text(json.dumps(collect_versions(), indent=2)))
+            write_aside(folder.path / "config.json", lambda p: p.write_text(text))
+        except OSError as error:
+            raise RunFolderError(
+                f"cannot write the run folder {folder.path} ({error.strerror}): choose another folder with --out."
+            ) from error
+        return folder
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> "RunFolder":
+        """Open the folder of a run.
+
+        Raises:
+            RunFolderError: there is no run, naming the runs beside it.
+        """
+        folder = cls(pathlib.Path(path))
+        if not (folder.path / "config.json").is_file():
+            beside = sorted(str(p.parent) for p in folder.path.absolute().parent.glob("*/config.json"))
+            raise RunFolderError(
+                f"{folder.path} is no run folder: it has no config.json. "
+                + (f"Runs beside it: {', '.join(beside)}." if beside else "Make one with nnx-ppo train.")
+            )
+        return folder
+
+    @property
+    def recordings(self) -> pathlib.Path:
+        """Folder of the recordings."""
+        return self.path / "recordings"
+
+    def config(self) -> RunConfig:
+        """Read the configuration of the run."""
+        try:
+            return from_json((self.path / "config.json").read_text())
+        except ValueError as error:
+            raise RunFolderError(f"{self.path / 'config.json'} does not describe a run: {error}") from error
+
+    def append_metrics(self, metrics: Mapping[str, Any], steps: int) -> None:
+        """Add one line to ``metrics.jsonl``; ``log_fn`` of a training run."""
+        row = {"steps": steps, **{name: _finite_or_none(value) for name, value in metrics.items()}}
+        with (self.path / "metrics.jsonl").open("a") as file:
+            file.write(json.dumps(row, allow_nan=False) + "\n")
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """Read ``metrics.jsonl``, one dict per iteration."""
+        path = self.path / "metrics.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def save_policy(self, network: nnx.Module, steps: int) -> pathlib.Path:
+        """Save the network in ``checkpoints/final``, in place of one that is there."""
+        return policy.save_policy(self.path / "checkpoints" / "final", network, steps)
+
+    def load_policy(self, network: nnx.Module) -> int:
+        """Load ``checkpoints/final`` into ``network``; returns the environment steps it was trained for.
+
+        Raises:
+            RunFolderError: the run has saved no policy.
+        """
+        path = self.path / "checkpoints" / "final"
+        if not path.is_dir():
+            raise RunFolderError(f"{self.path} holds no policy: its training ended before the first iteration did.")
+        return policy.load_policy(path, network)
+
+
+def write_aside(path: pathlib.Path, write: Callable[[pathlib.Path], Any]) -> None:
+    """Let ``write`` make a file or folder under another name, then rename it to ``path``."""
+    aside = path.with_name(f".{path.name}.partial{path.suffix}")
+    try:
+        write(aside)
+        aside.replace(path)
+    except BaseException:
+        if aside.is_file():
+            aside.unlink()
+        raise
+
+
+def unused_folder(path: pathlib.Path) -> pathlib.Path:
+    """Return ``path``, or the first of ``path-2``, ``path-3``, ... that holds nothing."""
+    number, candidate = 1, path
+    while _in_use(candidate):
+        number += 1
+        candidate = path.with_name(f"{path.name}-{number}")
+    return candidate
+
+
+def _in_use(path: pathlib.Path) -> bool:
+    return path.exists() and not (path.is_dir() and not any(path.iterdir()))
+
+
+def _require_unused(path: pathlib.Path) -> None:
+    if path.exists() and not path.is_dir():
+        raise RunFolderError(f"{path} is a file, and a run needs a folder: choose another with --out.")
+    if _in_use(path):
+        what = "a run" if (path / "config.json").exists() else "files"
+        raise RunFolderError(
+            f"{path} already holds {what}, which a new run would mix with its own: choose another folder with --out "
+            f"(for example {unused_folder(path)}), or remove this one."
+        )
+
+
+def _finite_or_none(value: Any) -> float | int | None:
+    number = value.item() if hasattr(value, "item") else value
+    return number if math.isfinite(number) else None

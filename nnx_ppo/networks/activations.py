@@ -1,0 +1,47 @@
+"""Activation functions, by name."""
+
+from collections.abc import Callable
+
+import jax
+from flax import nnx
+
+Activation = Callable[[jax.Array], jax.Array] | str | None
+"""An elementwise function, its name (see :data:`ACTIVATIONS`), or ``None`` for none."""
+
+ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
+    "elu": nnx.elu,
+    "gelu": nnx.gelu,
+    "leaky_relu": nnx.leaky_relu,
+    "relu": nnx.relu,
+    "selu": nnx.selu,
+    "sigmoid": nnx.sigmoid,
+    "silu": nnx.silu,
+    "softplus": nnx.softplus,
+    "swish": nnx.silu,
+    "tanh": nnx.tanh,
+}
+"""Activation functions that can be given by name."""
+
+
+def resolve_activation(activation: Activation) -> Callable[[jax.Array], jax.Array] | None:
+    """Return the function for a name; functions and ``None`` pass through.
+
+    Raises:
+        ValueError: a name that is not in :data:`ACTIVATIONS`.
+        TypeError: neither a name, a function nor ``None``.
+    """
+    return None if activation is None else resolve_function(activation)
+
+
+def resolve_function(activation: Callable[[jax.Array], jax.Array] | str) -> Callable[[jax.Array], jax.Array]:
+    """Like :func:`resolve_activation` where there has to be one, so that ``None`` is refused."""
+    if callable(activation):
+        return activation
+    if not isinstance(activation, str):
+        raise TypeError(
+            f"An activation must be a function or one of the names {sorted(ACTIVATIONS)}, "
+            f"got a {type(activation).__name__}."
+        )
+    if activation not in ACTIVATIONS:
+        raise ValueError(f"Unknown activation {activation!r}; use one of {sorted(ACTIVATIONS)}, or pass a function.")
+    return ACTIVATIONS[activation]

@@ -1,0 +1,128 @@
+"""Structure of what is compiled: loops over time, restarts, what is not asked for."""
+
+import dataclasses
+import re
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from nnx_ppo.algorithms import ppo
+from nnx_ppo.algorithms.config import PPOConfig
+from nnx_ppo.algorithms.losses import Batch, ppo_loss
+from nnx_ppo.algorithms.rollout import unroll_env
+from nnx_ppo.algorithms.types import LoggingLevel
+from nnx_ppo.envs.vector import vectorize
+from tests.helpers import RandomEnds, lstm, mlp, trees
+
+CONFIG = PPOConfig(n_envs=4, rollout_length=5, n_epochs=2, n_minibatches=2)
+
+
+def gradient_jaxpr(network, env) -> str:
+    """The program of one minibatch's gradient."""
+    graphdef, params, rest = nnx.split(network, nnx.Param, ...)
+
+    def collect(params: Any, key: jax.Array) -> Batch:
+        net = nnx.merge(graphdef, params, rest, copy=True)
+        carry = net.initialize_state(4)
+        env_state = vectorize(env).reset(jax.random.split(key, 4))
+        _, _, rollout = unroll_env(env, env_state, net, carry, 5, key)
+        old = rollout.network_output
+        return Batch(
+            carry, rollout.obs, rollout.done, rollout.rollout_extras, old.loglikelihoods, old.loglikelihoods,
+            old.value_estimates,
+        )  # fmt: skip
+
+    batch = jax.eval_shape(collect, params, jax.random.key(0))
+
+    def gradient(params: Any, batch: Batch) -> Any:
+        return jax.grad(lambda p: ppo_loss(nnx.merge(graphdef, p, rest), batch, CONFIG)[0])(params)
+
+    return str(jax.make_jaxpr(gradient)(params, batch))
+
+
+@pytest.mark.parametrize("network", ["mlp", "trees"])
+def test_no_loop_over_time_in_the_gradient_of_a_feed_forward_network(network):
+    net, env = (mlp(), RandomEnds()) if network == "mlp" else (trees(recurrent=False), RandomEnds(trees=True))
+    text = gradient_jaxpr(net, env)
+    assert not re.findall(r"\b(scan|while)\[", text)
+
+
+def test_a_recurrent_network_loops_in_its_recurrent_layer_alone():
+    text = gradient_jaxpr(lstm(), RandomEnds())
+    assert len(re.findall(r"\bscan\[", text)) == 2  # forward and backward
+    # 1 for the recurrent product inside each scan; every other matrix product is outside.
+    bodies = re.findall(r"scan\[.*?\n(.*?)linear=", text, flags=re.S)
+    assert len(bodies) == 2
+
+
+@dataclasses.dataclass(frozen=True)
+class CountsResets(RandomEnds):
+    """Counts, on the host, how many single environments were reset."""
+
+    length: int = 0
+
+    def reset(self, key: jax.Array) -> Any:
+        state = super().reset(key)
+
+        def count(x: Any) -> Any:
+            RESETS.append(np.size(x))
+            return x
+
+        zero = jax.pure_callback(count, jax.ShapeDtypeStruct((), jnp.float32), jnp.float32(0), vmap_method="expand_dims")
+        return state.replace(metrics={"age": zero})
+
+    def step(self, state: Any, action: Any) -> Any:
+        age = state.metrics["age"] + 1
+        over = age >= self.length
+        next_state = super().step(state, action)
+        return next_state.replace(done=over, info={"truncated": over}, metrics={"age": age})
+
+
+RESETS: list[int] = []
+
+
+@pytest.mark.parametrize(("length", "episodes"), [(1000, 0), (10, 2)])
+def test_resets_follow_the_episodes_that_end(length, episodes):
+    n, steps = 32, 20
+    env, network = CountsResets(p_end=0.0, length=length), mlp()
+    graphdef, variables = nnx.split(network)
+
+    @jax.jit
+    def run(variables: Any, env_state: Any, key: jax.Array) -> Any:
+        net = nnx.merge(graphdef, variables, copy=True)
+        return unroll_env(env, env_state, net, net.initialize_state(n), steps, key)[1:]
+
+    start = jax.jit(vectorize(env).reset)(jax.random.split(jax.random.key(0), n))
+    jax.block_until_ready(start)
+    RESETS.clear()
+    _, rollout = jax.block_until_ready(run(variables, start, jax.random.key(1)))
+    assert int(rollout.done.sum()) == episodes * n
+    assert sum(RESETS) == episodes * n  # chunks of 8 divide 32: not one reset too many
+
+
+def lowered(level: LoggingLevel) -> Any:
+    network = mlp()
+    state = ppo.new_training_state(RandomEnds(), network, 4, 0)
+    step, arrays = ppo._prepare(RandomEnds(), state, dataclasses.replace(CONFIG, logging_level=level))
+    return step.lower(arrays)
+
+
+def test_what_is_not_asked_for_is_not_in_the_program():
+    def operations(level: LoggingLevel) -> int:
+        return len(lowered(level).as_text().splitlines())
+
+    none, losses, everything = (operations(level) for level in (LoggingLevel.NONE, LoggingLevel.LOSSES, LoggingLevel.ALL))
+    assert none < losses < everything
+    assert lowered(LoggingLevel.NONE).out_info[2].values.shape == (0,)
+    assert lowered(LoggingLevel.LOSSES).out_info[2].values.shape == (7,)
+
+
+def test_everything_but_the_network_is_donated():
+    donated = jax.tree.map(lambda info: info.donated, lowered(LoggingLevel.NONE).args_info[0])
+    networks, rest = donated
+    assert not any(jax.tree.leaves(networks))
+    assert all(jax.tree.leaves(rest))

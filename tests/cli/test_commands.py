@@ -1,0 +1,175 @@
+"""The commands end to end: train, evaluate, record, and what happens when something is wrong or interrupted."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import jax
+import numpy as np
+import pytest
+
+from nnx_ppo.algorithms.rollout import eval_rollout, record_activations_rollout
+from nnx_ppo.cli import main
+from nnx_ppo.cli.restore import restore_run
+from nnx_ppo.cli.run_folder import RunFolder
+
+ROOT = pathlib.Path(__file__).parents[2]
+TINY = [
+    "probe:memory_cue", "--env-args", "delay=1", "--network", "lstm", "--network.hidden-size", "4",
+    "--network.actor-hidden-sizes", "5", "--network.critic-hidden-sizes", "6",
+    "--ppo.n-envs", "8", "--ppo.n-minibatches", "2", "--ppo.rollout-length", "4", "--ppo.n-epochs", "1",
+    "--eval.every-steps", "32", "--eval.n-envs", "4", "--eval.max-episode-length", "6",
+]  # fmt: skip
+
+
+def fails(capsys, *words, code=2):
+    with pytest.raises(SystemExit) as caught:
+        main(list(words))
+    assert caught.value.code == code
+    captured = capsys.readouterr()
+    assert "Traceback" not in captured.err
+    return " ".join(captured.err.replace("│", " ").split())
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    path = tmp_path_factory.mktemp("runs") / "run"
+    main(["train", *TINY, "--out", str(path), "--ppo.total-steps", "96", "--seed", "5"])
+    return path
+
+
+def test_train_leaves_a_run_folder(run):
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [row["steps"] for row in rows] == [0, 32, 64, 96]
+    assert all("eval/episode_reward/mean" in row for row in rows)
+    config = RunFolder.open(run).config()
+    assert (config.env, config.env_args, config.train.seed, config.train.ppo.n_envs) == (
+        "probe:memory_cue", {"delay": 1}, 5, 8,
+    )  # fmt: skip
+
+
+def test_reward_scale_is_for_training_alone(tmp_path):
+    counting = [
+        "probe:counting",
+        *TINY[3:],
+        "--ppo.total-steps",
+        "32",
+        "--env-args",
+        "length=3",
+        "--reward-scale",
+        "0.5",
+    ]
+    main(["train", *counting, "--out", str(tmp_path / "run")])
+    row = RunFolder.open(tmp_path / "run").metrics()[-1]
+    assert row["rollout_batch/reward/mean"] == 0.5
+    assert row["eval/episode_reward/mean"] == 3.0
+
+
+def test_eval_reports_what_eval_rollout_gives(run, capsys):
+    main(["eval", str(run), "--episodes", "16", "--seed", "3"])
+    printed = capsys.readouterr().out
+    _, _, env, network = restore_run(run)
+    expected = eval_rollout(env, network, 16, 6, jax.random.key(3))["eval/episode_reward/mean"]
+    (line,) = [line for line in printed.splitlines() if "episode_reward/mean" in line]
+    assert f"{expected:.3f}" in line
+
+
+def test_the_policy_that_eval_sees_is_the_one_of_the_last_evaluation(run):
+    config = RunFolder.open(run).config()
+    last = RunFolder.open(run).metrics()[-1]["eval/episode_reward/mean"]
+    key = jax.random.fold_in(jax.random.key(config.train.seed), 0x6576616C)
+    _, _, env, network = restore_run(run)
+    assert eval_rollout(env, network, 4, 6, key)["eval/episode_reward/mean"] == last
+
+
+def test_record_writes_the_arrays_of_a_recording(run, capsys):
+    main(["record", str(run), "--out", str(run / "r.npz"), "--n-envs", "3", "--max-steps", "5", "--seed", "2"])
+    recorded = np.load(run / "r.npz")
+    _, _, env, network = restore_run(run)
+    activations, dones = record_activations_rollout(env, network, n_envs=3, max_episode_length=5, key=jax.random.key(2))
+    np.testing.assert_array_equal(recorded["memory"], activations["memory"])
+    np.testing.assert_array_equal(recorded["heads/action/0"], activations["heads"]["action"][0])
+    np.testing.assert_array_equal(recorded["dones"], dones)
+    assert recorded["memory"].shape == (5, 3, 4)
+    printed = capsys.readouterr().out
+    assert printed.index("normalizer") < printed.index("memory") < printed.index("heads/value/0")
+
+
+def test_record_can_choose_layers_and_does_not_overwrite(run, capsys):
+    out = str(run / "chosen.npz")
+    words = ["record", str(run), "--out", out, "--max-steps", "3", "--include", "heads/*", "--exclude", "*/value/*"]
+    main(words)
+    names = set(np.load(out).files)
+    assert {"heads/action/0", "dones"} <= names
+    assert not [name for name in names if "value" in name or "memory" in name]
+    assert "write over it with --replace" in fails(capsys, *words)
+    main([*words, "--replace", "--n-envs", "2"])
+    assert np.load(out)["dones"].shape == (3, 2)
+
+
+def test_a_pattern_that_matches_nothing_is_an_error(run, capsys):
+    message = fails(capsys, "record", str(run), "--out", str(run / "n.npz"), "--include", "head/*")
+    assert "head/*" in message
+    assert not (run / "n.npz").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["train", "gymnax:Pendulm-v1", "--out", "x"], "Pendulum-v1"),
+        (["train", "probe:memory_cue", "--out", "x", "--ppo.n-envs", "7"], "n_envs=7 must divide by n_minibatches=4"),
+        (["train", "probe:memory_cue", "--out", "x", "--network", "gru2"], "one of mlp, lstm"),
+        (["train", "probe:memory_cue", "--out", "x", "--env-args", "delay"], "expected KEY=VALUE, got 'delay'"),
+        (["eval", "nowhere"], "nowhere is no run folder"),
+        (["record", "nowhere"], "nowhere is no run folder"),
+    ],
+)
+def test_mistakes_are_one_message_and_exit_code_2(words, expected, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert expected in fails(capsys, *words)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_used_run_folder_is_refused_and_left_alone(run, capsys):
+    before = (run / "metrics.jsonl").read_bytes()
+    assert "already holds a run" in fails(capsys, "train", *TINY, "--out", str(run))
+    assert (run / "metrics.jsonl").read_bytes() == before
+
+
+@pytest.mark.parametrize("words", [["eval", "{}", "--episodes", "0"], ["record", "{}", "--max-steps", "0"]])
+def test_counts_are_checked(words, run, capsys):
+    assert "must be at least 1" in fails(capsys, *[word.format(run) for word in words])
+
+
+@pytest.mark.parametrize("kind", [RuntimeError, ValueError])
+def test_a_bug_keeps_its_traceback(kind, run, monkeypatch):
+    def broken(*args, **kwargs):
+        raise kind("a bug")
+
+    monkeypatch.setattr("nnx_ppo.cli.eval.eval_rollout", broken)
+    with pytest.raises(kind, match="a bug"):
+        main(["eval", str(run)])
+
+
+def test_ctrl_c_saves_the_policy_and_exits_with_130(tmp_path):
+    code = "from nnx_ppo.cli import main; main()"
+    words = ["train", *TINY, "--out", str(tmp_path / "run"), "--ppo.total-steps", str(10**9)]
+    environment = {**os.environ, "JAX_COMPILATION_CACHE_DIR": jax.config.jax_compilation_cache_dir}
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *words], cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True
+    )
+    log = tmp_path / "run" / "metrics.jsonl"
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and process.poll() is None and not (log.exists() and log.stat().st_size > 5000):
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "Saved the policy after" in err
+    assert "Traceback" not in err
+    _, _, _, network = restore_run(tmp_path / "run")
+    assert network.initialize_state(1) is not None

@@ -1,0 +1,46 @@
+"""The progress bar says what it is busy with, the reward, the speed and the time left."""
+
+import io
+
+from rich.console import Console
+
+from nnx_ppo.cli.progress import TrainingProgress
+
+
+def test_a_terminal_sees_phase_reward_speed_and_time_left():
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=80, color_system=None)
+    with TrainingProgress(1000, console) as progress:
+        progress.on_phase("compiling")
+        progress._progress.refresh()
+        assert "compiling" in screen.getvalue()
+        progress.on_phase("training")
+        for steps in (100, 200, 300):
+            progress.log({"eval/episode_reward/mean": steps / 2.0}, steps)
+        progress._progress.refresh()
+    text = screen.getvalue()
+    assert "30%" in text
+    assert "reward 150.0" in text
+    assert "steps/s" in text
+    assert "left" in text
+    assert "…" not in text, "nothing is cut off in a terminal of 80 columns"
+
+
+def test_the_clock_starts_after_the_first_iteration():
+    progress = TrainingProgress(1000, Console(file=io.StringIO(), force_terminal=True))
+    (task,) = progress._progress.tasks
+    progress.log({}, 0)
+    assert task.start_time is None
+    progress.log({}, 100)
+    assert task.start_time is not None
+
+
+def test_a_file_gets_one_line_per_evaluation():
+    log = io.StringIO()
+    with TrainingProgress(1000, Console(file=log)) as progress:
+        progress.on_phase("compiling")
+        progress.log({"eval/episode_reward/mean": -1.5}, 0)
+        progress.log({"losses/total": 1.0}, 100)
+        progress.log({"eval/episode_reward/mean": float("nan")}, 200)
+    lines = [" ".join(line.split()) for line in log.getvalue().splitlines()]
+    assert lines == ["0 steps evaluation reward -1.50", "200 steps evaluation reward nan"]
