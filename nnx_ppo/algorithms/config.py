@@ -197,7 +197,12 @@ def require_number(
         number = float(value)
     except (TypeError, ValueError):
         number = math.nan
-    if isinstance(value, bool) or not math.isfinite(number) or not low <= number <= high or (open_low and number == low):
+    if (
+        isinstance(value, bool)
+        or not math.isfinite(number)
+        or not low <= number <= high
+        or (open_low and number == low)
+    ):
         bounds = "above" if open_low else "of at least"
         limit = f" and at most {high:g}" if math.isfinite(high) else ""
         none = ", or None" if optional else ""

@@ -91,15 +91,15 @@ def _check_heads(reward: Any, output: PPONetworkOutput, combine_advantages: bool
     if rewards != values:
         raise FitError(
             f"The environment gives rewards {describe_keys(reward)}, the network values "
-            f"{describe_keys(output.value_estimates)}: each reward needs a critic head of the same name. Give the value "
-            "port of the PPOAdapter one output per reward key (Parallel(...)), or one output for a single reward."
+            f"{describe_keys(output.value_estimates)}: each reward needs a critic head of the same name. Give the "
+            "value port of the PPOAdapter one output per reward key (Parallel(...)), or one output for a single reward."
         )
     heads = jax.tree.structure(output.loglikelihoods)
     if heads != rewards and rewards.num_leaves > 1 and not combine_advantages:
         raise FitError(
             f"The environment gives rewards {describe_keys(reward)}, the network has action heads "
-            f"{describe_keys(output.loglikelihoods)}: with combine_advantages=False each head is trained on the reward of "
-            "its own name. Set combine_advantages=True to train every head on the sum of all rewards."
+            f"{describe_keys(output.loglikelihoods)}: with combine_advantages=False each head is trained on the "
+            "reward of its own name. Set combine_advantages=True to train every head on the sum of all rewards."
         )
 
 

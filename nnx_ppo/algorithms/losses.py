@@ -1,5 +1,6 @@
 """The PPO loss: clipped surrogate, critic error, what the modules add."""
 
+import functools
 from typing import Any
 
 import jax
@@ -61,9 +62,8 @@ def actor_advantages(advantages: Any, heads: Any, combine: bool) -> Any:
         heads: tree with one leaf per action head.
         combine: sum the advantages of all reward keys for every head.
     """
-    terms = jax.tree.leaves(advantages)
-    if combine or len(terms) == 1:
-        total = sum(terms[1:], terms[0])
+    if combine or jax.tree.structure(advantages).num_leaves == 1:
+        total = _total(advantages)
         return jax.tree.map(lambda _: total, heads)
     return advantages
 
@@ -106,8 +106,8 @@ def ppo_loss(networks: StatefulModule, batch: Batch, config: PPOConfig) -> tuple
 def policy_entropy(networks: StatefulModule, out: StatefulModuleOutput) -> jax.Array:
     """Mean entropy of the policy in nats, summed over action heads: as its samplers report it.
 
-    A network without an :class:`ActionSampler` that can be found (one of your own making) gives the Monte Carlo estimate
-    from its actions' log-likelihoods instead.
+    A network without an :class:`ActionSampler` that can be found (one of your own making) gives the Monte Carlo
+    estimate from its actions' log-likelihoods instead.
     """
     found = []
     for path, module in named_modules(networks).items():
@@ -122,5 +122,4 @@ def policy_entropy(networks: StatefulModule, out: StatefulModuleOutput) -> jax.A
 
 
 def _total(tree: Any) -> jax.Array:
-    leaves = jax.tree.leaves(tree)
-    return sum(leaves[1:], leaves[0])
+    return functools.reduce(jnp.add, jax.tree.leaves(tree))

@@ -1,6 +1,7 @@
 """Stage 6, metrics: trees become one flat row of named scalars. Every name stands in one table, :data:`TABLE`."""
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -42,9 +43,7 @@ TABLE: tuple[MetricFamily, ...] = (
     MetricFamily("losses/critic_loss", _L.LOSSES, "half the squared error, summed over critic heads", "reward²"),
     MetricFamily("losses/entropy", _L.LOSSES, "entropy of the policy, unweighted", "nats"),
     MetricFamily("losses/regularization", _L.LOSSES, "sum of what the modules add to the loss", "loss"),
-    MetricFamily(
-        "losses/total", _L.LOSSES, "actor_loss + critic_loss_weight * critic_loss + regularization", "loss"
-    ),
+    MetricFamily("losses/total", _L.LOSSES, "actor_loss + critic_loss_weight * critic_loss + regularization", "loss"),
     MetricFamily("rollout_batch/reward/mean", _L.LOSSES, "reward per step, summed over reward keys", "reward"),
     MetricFamily("losses/predicted_value", _L.CRITIC_EXTRA, "value of the rollout's observations", "return", True),
     MetricFamily("losses/predicted_value/*", _L.CRITIC_EXTRA, "the same, per reward key of several", "return", True),
@@ -68,7 +67,7 @@ TABLE: tuple[MetricFamily, ...] = (
     MetricFamily("grad_norm", _L.GRAD_NORM, "global gradient norm before clipping", "loss / parameter"),
     MetricFamily("weights/*", _L.WEIGHTS, "entries of each parameter", "parameter", True),
 )
-"""Every metric of a training row. ``nonfinite`` (their count over the whole row) is in every row but that of ``NONE``."""
+"""Every metric of a training row. ``nonfinite``, their count over the row, is in every row but that of ``NONE``."""
 
 
 class MetricsRow(PyTreeNode):
@@ -107,7 +106,7 @@ class Collector:
         self.scalars |= reduce(name, x, self.percentiles if isinstance(percentiles, str) else percentiles)
 
     def tree(self, name: str, tree: Any) -> None:
-        """Add the statistics of every leaf ``[T, N, ...]``; a leaf ``[T]`` is one scalar per step and keeps its name."""
+        """Add the statistics of every leaf ``[T, N, ...]``; a leaf ``[T]``, a scalar per step, keeps its name."""
         for path, leaf in flat_names(tree).items():
             full = f"{name}/{path}" if path else name
             if leaf.ndim <= 1:
@@ -183,8 +182,7 @@ def _entry_name(entry: Any) -> str:
 
 def total_reward(rewards: Any) -> jax.Array:
     """Sum over reward keys."""
-    terms = jax.tree.leaves(rewards)
-    return sum(terms[1:], terms[0])
+    return functools.reduce(jnp.add, jax.tree.leaves(rewards))
 
 
 def training_row(

@@ -218,7 +218,9 @@ def train_ppo(
 
 def _with_overrides(config: TrainConfig, total_steps: int | None, seed: int | None) -> TrainConfig:
     if not isinstance(config, TrainConfig):
-        raise TypeError(f"config must be a TrainConfig, got {type(config).__name__}; put a PPOConfig in TrainConfig(ppo=...).")
+        raise TypeError(
+            f"config must be a TrainConfig, got {type(config).__name__}; put a PPOConfig in TrainConfig(ppo=...)."
+        )
     if total_steps is not None:
         config = dataclasses.replace(config, ppo=dataclasses.replace(config.ppo, total_steps=total_steps))
     return config if seed is None else dataclasses.replace(config, seed=seed)
@@ -268,9 +270,7 @@ def _prepare(env: RLEnv, state: TrainingState, config: PPOConfig) -> tuple[Calla
     graphdef, variables = nnx.split(state.networks)
     optimizer_def, optimizer = nnx.split(state.optimizer)
     # What is no part of the computation must not cause another compilation.
-    config = dataclasses.replace(
-        config, total_steps=1, learning_rate=0.0, gradient_clipping=None, weight_decay=None
-    )
+    config = dataclasses.replace(config, total_steps=1, learning_rate=0.0, gradient_clipping=None, weight_decay=None)
     step = _compiled_step(Identity(env), graphdef, optimizer_def, config)
     rest = Rest(optimizer, state.network_states, state.env_states, as_key(state.rng_key))
     return step, LoopState(networks=jax.tree.map(lambda x: x, variables), rest=rest)

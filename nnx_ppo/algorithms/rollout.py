@@ -195,9 +195,7 @@ def record_activations_rollout(
     return run(variables, as_key(key))
 
 
-def _final_values(
-    at: Callable[[Any], StatefulModule], streams: Any, after: Reading, carry: Carry, like: Any
-) -> Any:
+def _final_values(at: Callable[[Any], StatefulModule], streams: Any, after: Reading, carry: Carry, like: Any) -> Any:
     """Value ``[N]`` of the final observation, with the carry it had, of the environments that were truncated; else 0.
 
     The carry is not advanced. The network runs only for as many environments as were truncated.

@@ -49,9 +49,7 @@ class Recorder(StatefulModule):
         return out.replace(metrics={**own, ACTIVATION_KEY: out.output})
 
 
-def with_recording(
-    network: nnx.Module, *, include: Patterns = None, exclude: Patterns = None
-) -> StatefulModule:
+def with_recording(network: nnx.Module, *, include: Patterns = None, exclude: Patterns = None) -> Any:
     """Return a copy of ``network`` whose every layer can be read; ``network`` itself stays as it is.
 
     The copy shares the parameters (and running statistics) with the original and follows it when training goes on. It
@@ -131,7 +129,9 @@ def _choose(paths: list[str], include: Patterns, exclude: Patterns) -> list[str]
         dropped = _matches(paths, exclude, "exclude")
         chosen = [path for path in chosen if path not in dropped]
     if not chosen:
-        raise ValueError(f"include={include!r} and exclude={exclude!r} leave no layer to record; the layers are {paths}.")
+        raise ValueError(
+            f"include={include!r} and exclude={exclude!r} leave no layer to record; the layers are {paths}."
+        )
     return chosen
 
 

@@ -60,7 +60,16 @@ unit = st.floats(0, 1, width=32)
 
 
 @settings(max_examples=150, deadline=None)
-@given(numbers, numbers, arrays(np.float32, SHAPE[1], elements=st.floats(-10, 10, width=32)), flags, flags, numbers, unit, unit)
+@given(
+    numbers,
+    numbers,
+    arrays(np.float32, SHAPE[1], elements=st.floats(-10, 10, width=32)),
+    flags,
+    flags,
+    numbers,
+    unit,
+    unit,
+)
 def test_against_the_double_sum(rewards, values, last, terminated, truncated, final, lambda_, gamma):
     truncated = truncated & ~terminated
     got = gae_jit(rewards, values, last, terminated | truncated, truncated, lambda_, gamma, final)

@@ -49,7 +49,10 @@ def test_a_fit_is_found_without_compiling_and_without_touching_the_network():
             r"does not accept the environment's observation, float32\[5\] per environment",
         ),
         (RandomEnds(), ports(action_size=3), r"takes actions float32\[2\], the network gives float32\[3\]. Set the"),
-        (DiscreteActionReward(), make_mlp_actor_critic(1, 2, [4], [4], nnx.Rngs(0)), r"int32\[\], the network gives float32\[2\]"),
+        (
+            DiscreteActionReward(), make_mlp_actor_critic(1, 2, [4], [4], nnx.Rngs(0)),
+            r"int32\[\], the network gives float32\[2\]",
+        ),
         (
             RandomEnds(trees=True), make_mlp_actor_critic({"near": 3, "far": {"x": 2}}, 3, [4], [4], nnx.Rngs(0)),
             r"takes actions \{'arm': float32\[2\], 'leg': float32\[1\]\}, the network gives float32\[3\]",
@@ -133,7 +136,10 @@ def test_other_configs_are_checked_too():
         TrainConfig(seed=-1)
     with pytest.raises(dataclasses.FrozenInstanceError):
         PPOConfig().n_envs = 3  # type: ignore[misc]
-    assert PPOConfig(gradient_clipping=1, logging_level=LoggingLevel.ALL | LoggingLevel.ROLLOUT_OBS).gradient_clipping == 1.0
+    assert (
+        PPOConfig(gradient_clipping=1, logging_level=LoggingLevel.ALL | LoggingLevel.ROLLOUT_OBS).gradient_clipping
+        == 1.0
+    )
 
 
 def test_a_state_of_another_size_cannot_be_resumed():

@@ -28,7 +28,9 @@ def test_percentiles_by_hand_with_a_nan():
     assert collect.row("nonfinite").to_dict() == {"x/p50": 20.0, "nonfinite": 1.0}
 
 
-values = arrays(np.float32, 12, elements=st.one_of(st.floats(-1e3, 1e3, width=32), st.sampled_from([np.nan, np.inf, -np.inf])))
+values = arrays(
+    np.float32, 12, elements=st.one_of(st.floats(-1e3, 1e3, width=32), st.sampled_from([np.nan, np.inf, -np.inf]))
+)
 
 
 @settings(max_examples=100, deadline=None)

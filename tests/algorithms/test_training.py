@@ -70,7 +70,9 @@ def test_evaluation_changes_nothing_that_is_learned_and_starts_alike_each_time()
     train_ppo(ENV, evaluated, TrainConfig(ppo=PPO, eval=EVAL))
     assert_same_bits(nnx.state(plain), nnx.state(evaluated))
     frozen = TrainConfig(ppo=dataclasses.replace(PPO, learning_rate=0.0), eval=EVAL)
-    history = train_ppo(RandomEnds(), make_mlp_actor_critic(3, 2, [4], [4], nnx.Rngs(0), normalize_obs=False), frozen).eval_history
+    history = train_ppo(
+        RandomEnds(), make_mlp_actor_critic(3, 2, [4], [4], nnx.Rngs(0), normalize_obs=False), frozen
+    ).eval_history
     assert len({entry["eval/episode_reward/mean"] for entry in history}) == 1
 
 
@@ -254,7 +256,11 @@ def test_a_finished_run_resumed_does_nothing():
     rows: list[Any] = []
     network = mlp(seed=9)
     result = train_ppo(
-        ENV, network, TrainConfig(ppo=PPO, eval=EVAL), initial_state=part.training_state, log_fn=lambda m, s: rows.append(s)
+        ENV,
+        network,
+        TrainConfig(ppo=PPO, eval=EVAL),
+        initial_state=part.training_state,
+        log_fn=lambda m, s: rows.append(s),
     )
     assert rows == []
     assert (result.total_steps, result.total_iterations) == (60, 0)

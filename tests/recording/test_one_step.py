@@ -49,7 +49,10 @@ def test_values_are_those_of_the_layers():
     got = extract_activations(recordable(recordable.initialize_state(4), OBS).metrics)
     normalised = np.asarray(OBS) / 10.0  # before the first data: mean 0, std 10
     np.testing.assert_allclose(got[0], normalised, rtol=1e-5)
-    params = {"/".join(map(str, path)): np.asarray(leaf[...]) for path, leaf in nnx.to_flat_state(nnx.state(network, nnx.Param))}
+    params = {
+        "/".join(map(str, path)): np.asarray(leaf[...])
+        for path, leaf in nnx.to_flat_state(nnx.state(network, nnx.Param))
+    }
 
     def layer(head: str, i: int, x: np.ndarray) -> np.ndarray:
         names = [name for name in params if f"/{head}/modules/{i}/" in name]
