@@ -1,5 +1,7 @@
 """Tree helpers that every layer of the library shares; knows nothing of networks, environments or PPO."""
 
+import itertools
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import jax
@@ -50,6 +52,27 @@ def tree_where(mask: jax.Array, if_true: T, if_false: T) -> T:
         return jnp.where(jnp.broadcast_to(expand_to(mask, a.ndim), a.shape), a, b)
 
     return jax.tree.map(choose, if_true, if_false)
+
+
+def split_dicts(tree: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:
+    """Take nested dicts apart; JAX cannot sort one whose keys are of mixed types, and so takes none into a loop.
+
+    Returns:
+        What the dicts hold, in order, and ``join``, which puts as many values back in the same places.
+    """
+    if not isinstance(tree, Mapping):
+        return [tree], lambda parts: parts[0]
+    children = {key: split_dicts(value) for key, value in tree.items()}
+    ends = list(itertools.accumulate(len(parts) for parts, _ in children.values()))
+
+    def join(parts: list[Any]) -> Any:
+        starts = [0, *ends][:-1]
+        return {
+            key: child(parts[start:end])
+            for (key, (_, child)), start, end in zip(children.items(), starts, ends, strict=True)
+        }
+
+    return [part for parts, _ in children.values() for part in parts], join
 
 
 def fold_time(tree: T) -> T:

@@ -1,5 +1,14 @@
 """PPO for stateful networks: configuration, rollouts, training, evaluation, recording rollouts."""
 
+from nnx_ppo.algorithms.callbacks import JsonLinesLogger as JsonLinesLogger
+from nnx_ppo.algorithms.callbacks import Logger as Logger
+from nnx_ppo.algorithms.callbacks import TableLogger as TableLogger
+from nnx_ppo.algorithms.callbacks import TensorBoardLogger as TensorBoardLogger
+from nnx_ppo.algorithms.callbacks import WandbLogger as WandbLogger
+from nnx_ppo.algorithms.callbacks import log_to as log_to
+from nnx_ppo.algorithms.callbacks import read_metrics as read_metrics
+from nnx_ppo.algorithms.callbacks import video_file_fn as video_file_fn
+from nnx_ppo.algorithms.callbacks import wandb_video_fn as wandb_video_fn
 from nnx_ppo.algorithms.config import EvalConfig as EvalConfig
 from nnx_ppo.algorithms.config import PPOConfig as PPOConfig
 from nnx_ppo.algorithms.config import TrainConfig as TrainConfig
@@ -25,21 +34,30 @@ __all__ = [
     "EnvState",
     "EvalConfig",
     "FitError",
+    "JsonLinesLogger",
+    "Logger",
     "LoggingLevel",
     "PPOConfig",
     "RLEnv",
+    "TableLogger",
+    "TensorBoardLogger",
     "TrainConfig",
     "TrainResult",
     "TrainingState",
     "Transition",
     "VideoConfig",
     "VideoData",
+    "WandbLogger",
     "check_fit",
     "eval_rollout",
     "gae",
+    "log_to",
     "new_training_state",
     "ppo_step",
+    "read_metrics",
     "record_activations_rollout",
     "train_ppo",
     "unroll_env",
+    "video_file_fn",
+    "wandb_video_fn",
 ]

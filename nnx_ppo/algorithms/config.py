@@ -91,9 +91,12 @@ class EvalConfig:
     """Families to report beside reward and lifespan: ``NETWORK_METRICS``, ``ENV_METRICS``."""
     logging_percentiles: tuple[int | float, ...] | None = (0, 25, 50, 75, 100)
     """Percentiles over episodes."""
+    initial: bool = True
+    """Whether to evaluate before the first iteration too."""
 
     def __post_init__(self) -> None:
-        require_bool(self, "enabled")
+        for name in ("enabled", "initial"):
+            require_bool(self, name)
         for name in ("every_steps", "n_envs", "max_episode_length"):
             require_count(self, name)
         require_logging(self)

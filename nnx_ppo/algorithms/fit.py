@@ -8,7 +8,7 @@ from flax import nnx
 from nnx_ppo.algorithms.config import PPOConfig
 from nnx_ppo.algorithms.types import RLEnv
 from nnx_ppo.envs.vector import vectorize
-from nnx_ppo.networks.types import PPONetworkOutput, StatefulModule, StatefulModuleOutput
+from nnx_ppo.networks.types import PPONetworkOutput, StatefulModule
 
 
 class FitError(ValueError):
@@ -33,7 +33,7 @@ def check_fit(env: RLEnv, networks: nnx.Module, config: PPOConfig) -> None:
         )
     venv = vectorize(env)
     default = venv.spec()
-    output = _network_output(networks, default.obs).output
+    output = _network_output(networks, default.obs)
     if not isinstance(output, PPONetworkOutput):
         raise FitError(
             f"The network must return actions, log-likelihoods and values (a PPONetworkOutput), got "
@@ -46,12 +46,12 @@ def check_fit(env: RLEnv, networks: nnx.Module, config: PPOConfig) -> None:
     _check_heads(venv.spec(actions).reward, output, config.combine_advantages)
 
 
-def _network_output(networks: StatefulModule, obs: Any) -> StatefulModuleOutput:
+def _network_output(networks: StatefulModule, obs: Any) -> Any:
     graphdef, variables = nnx.split(networks)
 
-    def once(variables: Any, obs: Any) -> StatefulModuleOutput:
+    def once(variables: Any, obs: Any) -> Any:
         here = nnx.merge(graphdef, variables, copy=True)
-        return here(here.initialize_state(_B), obs)
+        return here(here.initialize_state(_B), obs).output
 
     batched = jax.tree.map(lambda x: jax.ShapeDtypeStruct((_B, *x.shape), x.dtype), obs)
     try:

@@ -18,10 +18,11 @@ from nnx_ppo.algorithms.losses import Batch, actor_advantages
 from nnx_ppo.algorithms.metrics import MetricsRow, training_row
 from nnx_ppo.algorithms.rollout import make_evaluation, unroll_env
 from nnx_ppo.algorithms.statistics import fold_statistics
-from nnx_ppo.algorithms.training import LoopState, Periodic, train_loop
-from nnx_ppo.algorithms.types import RLEnv, TrainingState
+from nnx_ppo.algorithms.training import LoopState, Periodic, Stopwatch, train_loop
+from nnx_ppo.algorithms.types import LoggingLevel, RLEnv, TrainingState
 from nnx_ppo.algorithms.update import make_optimizer, update
 from nnx_ppo.algorithms.values import visited_values
+from nnx_ppo.algorithms.video import compile_filming, draw, film_episode, require_render
 from nnx_ppo.envs.vector import vectorize
 from nnx_ppo.networks._rng import as_key
 from nnx_ppo.networks.types import Carry, StatefulModule
@@ -143,6 +144,7 @@ def train_ppo(
     eval_env: RLEnv | None = None,
     initial_state: TrainingState | None = None,
     on_phase: Callable[[str], None] | None = None,
+    stop_fn: Callable[[dict[str, Any], int], bool] | None = None,
 ) -> TrainResult:
     """Train ``networks`` in place with PPO.
 
@@ -155,11 +157,14 @@ def train_ppo(
         total_steps: instead of ``config.ppo.total_steps``. A total, also on resume.
         seed: instead of ``config.seed``.
         log_fn: ``log_fn(metrics, steps)``, once per iteration, and once at the start with the first evaluation.
-        video_fn: receives a :class:`~nnx_ppo.algorithms.config.VideoData` every ``config.video.every_steps``.
+        video_fn: receives a :class:`~nnx_ppo.algorithms.config.VideoData` every ``config.video.every_steps`` and at the
+            end, where ``config.video.enabled``. The environment needs ``render(trajectory, **render_kwargs)``.
         checkpoint_fn: ``checkpoint_fn(training_state, steps)`` every ``config.checkpoint_every_steps``, and at the end.
-        eval_env: environment of the evaluation; ``env`` if left out.
+        eval_env: environment of evaluations and videos; ``env`` if left out.
         initial_state: continue from here; its parameters are copied into ``networks``.
         on_phase: told what is going on: ``"compiling"``, ``"training"``, ``"evaluating"``.
+        stop_fn: ``stop_fn(metrics, steps)`` after each iteration, with what ``log_fn`` is about to get. True ends the
+            run as it ends normally: evaluation, checkpoint, report. It costs the overlap of host and device.
 
     Raises:
         ValueError: network and environment do not fit each other, or the environment does not keep the protocol; found
@@ -179,8 +184,10 @@ def train_ppo(
     config = _with_overrides(config or TrainConfig(), total_steps, seed)
     ppo = config.ppo
     check_fit(env, networks, ppo)
-    if eval_env is not None and config.eval.enabled:
+    if eval_env is not None and (config.eval.enabled or config.video.enabled):
         check_fit(eval_env, networks, ppo)
+    if config.video.enabled and video_fn is not None:
+        require_render(eval_env if eval_env is not None else env)
     if initial_state is None:
         initial_state = new_training_state(
             env, networks, ppo.n_envs, config.seed, ppo.learning_rate, ppo.gradient_clipping, ppo.weight_decay
@@ -194,6 +201,8 @@ def train_ppo(
     periodic = []
     if config.eval.enabled:
         periodic.append(_evaluation(eval_env if eval_env is not None else env, networks, config, eval_history))
+    if config.video.enabled and video_fn is not None:
+        periodic.append(_videos(eval_env if eval_env is not None else env, networks, config, video_fn))
     if checkpoint_fn is not None:
         periodic.append(_checkpoints(checkpoint_fn, initial_state, config.checkpoint_every_steps))
     state, progress = train_loop(
@@ -206,6 +215,9 @@ def train_ppo(
         periodic=tuple(periodic),
         log_fn=log_fn,
         on_phase=on_phase,
+        stop_fn=stop_fn,
+        compile_fn=step.compile,
+        throughput=LoggingLevel.THROUGHPUT in ppo.logging_level,
     )
     return TrainResult(
         training_state=_finish(initial_state, state, progress.steps),
@@ -245,15 +257,42 @@ def _evaluation(env: RLEnv, networks: StatefulModule, config: TrainConfig, histo
 
     def call(state: LoopState, steps: int) -> dict[str, Any]:
         del state  # the loop has brought it into networks
-        metrics = evaluate(networks, key).to_dict()
+        evaluate.compile(networks, key)
+        watch = Stopwatch()
+        evaluation = evaluate(networks, key)
+        metrics = evaluation.row.to_dict()
+        seconds = watch.lap()
         history.append(metrics | {"step": steps})
-        return metrics
+        if LoggingLevel.THROUGHPUT not in config.ppo.logging_level:
+            return metrics
+        return metrics | {"throughput/eval_sps": int(evaluation.n_steps) / seconds}
 
-    return Periodic(options.every_steps, call, at_start=True)
+    return Periodic(options.every_steps, call, at_start=options.initial)
 
 
-_EVALUATION = 0x6576616C
-"""Sets the keys of evaluation apart from those of training."""
+_EVALUATION, _VIDEO = 0x6576616C, 0x76696465
+"""Set the keys of evaluations and videos apart from those of training."""
+
+
+def _videos(
+    env: RLEnv, networks: StatefulModule, config: TrainConfig, video_fn: Callable[[VideoData], None]
+) -> Periodic:
+    options = config.video
+    key = jax.random.fold_in(jax.random.key(config.seed), _VIDEO)
+
+    def call(state: LoopState, steps: int) -> dict[str, Any]:
+        del state  # the loop has brought it into networks
+        compile_filming(env, networks, options.episode_length)
+        watch = Stopwatch()
+        film = film_episode(env, networks, options.episode_length, key)
+        frames = draw(env, film.trajectory, options.render_kwargs)
+        seconds = watch.lap()
+        video_fn(VideoData(frames, steps, film.reward, film.length))
+        if LoggingLevel.THROUGHPUT not in config.ppo.logging_level:
+            return {}
+        return {"throughput/video_sps": film.length / seconds}
+
+    return Periodic(options.every_steps, call)
 
 
 def _checkpoints(checkpoint_fn: Callable[[TrainingState, int], None], initial: TrainingState, every: int) -> Periodic:
@@ -265,7 +304,7 @@ def _checkpoints(checkpoint_fn: Callable[[TrainingState, int], None], initial: T
     return Periodic(every, call)
 
 
-def _prepare(env: RLEnv, state: TrainingState, config: PPOConfig) -> tuple[Callable[[LoopState], Any], LoopState]:
+def _prepare(env: RLEnv, state: TrainingState, config: PPOConfig) -> tuple[Any, LoopState]:
     """The compiled iteration for this state's structure, and the state as arrays."""
     graphdef, variables = nnx.split(state.networks)
     optimizer_def, optimizer = nnx.split(state.optimizer)
@@ -312,5 +351,6 @@ def _compiled_step(
         return LoopState(networks=variables, rest=rest), row
 
     call.lower = lambda state: compiled.lower(state.networks, state.rest)  # type: ignore[attr-defined]
+    call.compile = lambda state: compiled.lower(state.networks, state.rest).compile()  # type: ignore[attr-defined]
     call.jitted = compiled  # type: ignore[attr-defined]
     return call

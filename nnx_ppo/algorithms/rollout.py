@@ -1,7 +1,7 @@
 """Stage 1, rollout: networks act in environments. One step function serves training, evaluation and recording."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -90,7 +90,10 @@ def unroll_env(
             done=after.done,
             truncated=after.truncated,
             next_obs=after.obs,
-            metrics={"net": step.out.metrics, "env": after.metrics},
+            metrics={
+                "net": metrics_lib.flat_names(step.out.metrics),
+                "env": metrics_lib.flat_names(after.metrics),
+            },
             rollout_extras=step.out.rollout_extras,
             final_values=final_values,
         )
@@ -132,7 +135,19 @@ def eval_rollout(
         Flat dict: ``eval/episode_reward/mean``, ``/std``, ``eval/lifespan/...`` and what the level asks for.
     """
     evaluate = make_evaluation(env, networks, n_envs, max_episode_length, logging_percentiles, logging_level)
-    return evaluate(networks, key).to_dict()
+    return evaluate(networks, key).row.to_dict()
+
+
+class Evaluation(PyTreeNode):
+    """What one evaluation found.
+
+    Attributes:
+        row: the metrics.
+        n_steps: environment steps of all its episodes, int ``[]``.
+    """
+
+    row: metrics_lib.MetricsRow
+    n_steps: Any
 
 
 def make_evaluation(
@@ -142,15 +157,27 @@ def make_evaluation(
     max_episode_length: int,
     logging_percentiles: tuple[int | float, ...] | None,
     logging_level: LoggingLevel,
-) -> Callable[[StatefulModule, Any], metrics_lib.MetricsRow]:
-    """Return ``evaluate(networks, key)``; it dispatches the work and does not wait for the device."""
+) -> Callable[[StatefulModule, Any], Evaluation]:
+    """Return ``evaluate(networks, key)``; it dispatches the work and does not wait for the device.
+
+    ``evaluate.compile(networks, key)`` does all that an evaluation does once, and nothing else.
+    """
     asked = logging_level & (LoggingLevel.NETWORK_METRICS | LoggingLevel.ENV_METRICS)
 
-    def evaluate(networks: StatefulModule, key: Any) -> metrics_lib.MetricsRow:
+    def prepare(networks: StatefulModule) -> Any:
         graphdef, variables = _in_eval_mode(networks)
         run = _compiled_evaluation(Identity(env), graphdef, n_envs, max_episode_length, logging_percentiles, asked)
+        return run, variables
+
+    def evaluate(networks: StatefulModule, key: Any) -> Evaluation:
+        run, variables = prepare(networks)
         return run(variables, as_key(key))
 
+    def compile_it(networks: StatefulModule, key: Any) -> None:
+        run, variables = prepare(networks)
+        run.lower(variables, as_key(key)).compile()
+
+    evaluate.compile = compile_it  # type: ignore[attr-defined]
     return evaluate
 
 
@@ -163,6 +190,7 @@ def record_activations_rollout(
     *,
     include: Patterns = None,
     exclude: Patterns = None,
+    what: Sequence[str] = ("output",),
 ) -> tuple[Any, jax.Array]:
     """Record the output of every layer over one episode per environment, policy in eval mode.
 
@@ -181,15 +209,19 @@ def record_activations_rollout(
         key: PRNG key; start states and every random layer follow from it.
         include: glob patterns on the canonical layer path; only these layers.
         exclude: glob patterns; not these layers.
+        what: ``"output"``, ``"carry"``, ``"pre_activation"``; see
+            :func:`~nnx_ppo.networks.recording.with_recording`.
 
     Returns:
         ``(activations, dones)``: nested dict that mirrors the network, leaves ``[T, N, ...]``; and float ``[T, N]``,
         1.0 where the environment had already ended *before* the step, so that ``1.0 - dones`` masks.
     """
     if not is_recordable(network):
-        network = with_recording(network, include=include, exclude=exclude)
-    elif include is not None or exclude is not None:
-        raise ValueError("include and exclude belong to with_recording(...) when the network is already recordable.")
+        network = with_recording(network, include=include, exclude=exclude, what=what)
+    elif include is not None or exclude is not None or tuple(what) != ("output",):
+        raise ValueError(
+            "include, exclude and what belong to with_recording(...) when the network is already recordable."
+        )
     graphdef, variables = _in_eval_mode(network)
     run = _compiled_recording(Identity(env), graphdef, n_envs, max_episode_length)
     return run(variables, as_key(key))
@@ -260,21 +292,25 @@ def _compiled_evaluation(
     max_episode_length: int,
     percentiles: tuple[int | float, ...] | None,
     level: LoggingLevel,
-) -> Callable[[Any, jax.Array], metrics_lib.MetricsRow]:
+) -> Any:
     venv = vectorize(env.value)
 
     def watched(step: Step) -> Any:
         return {
-            "net": step.out.metrics if LoggingLevel.NETWORK_METRICS in level else {},
-            "env": step.after.metrics if LoggingLevel.ENV_METRICS in level else {},
+            "net": metrics_lib.flat_names(step.out.metrics) if LoggingLevel.NETWORK_METRICS in level else {},
+            "env": metrics_lib.flat_names(step.after.metrics) if LoggingLevel.ENV_METRICS in level else {},
         }
 
-    def run(variables: Any, key: jax.Array) -> metrics_lib.MetricsRow:
+    def run(variables: Any, key: jax.Array) -> Evaluation:
         env_state, carry, net = _start(venv, graphdef, variables, n_envs, key)
-        shapes = jax.eval_shape(lambda: policy_step(venv, net.at(net.streams), env_state, carry))
+
+        def first_step() -> Any:
+            step = policy_step(venv, net.at(net.streams), env_state, carry)
+            return step.after.reward, watched(step)
+
         zeros = jax.tree.map(
             lambda leaf: jnp.zeros(jnp.broadcast_shapes(leaf.shape, (n_envs,) if not leaf.shape else ()), float),
-            (shapes.after.reward, watched(shapes)),
+            jax.eval_shape(first_step),
         )
 
         def body(loop: Any) -> Any:
@@ -296,7 +332,7 @@ def _compiled_evaluation(
         alive = jnp.ones(n_envs, bool)
         start = (jnp.zeros((), int), env_state, carry, net.streams, alive, jnp.zeros(n_envs, int), zeros)
         *_, lifespan, (rewards, seen) = jax.lax.while_loop(unfinished, body, start)
-        return metrics_lib.evaluation_row(rewards, lifespan, seen, percentiles)
+        return Evaluation(metrics_lib.evaluation_row(rewards, lifespan, seen, percentiles), lifespan.sum())
 
     return jax.jit(run)
 

@@ -42,7 +42,8 @@ class Transition(PyTreeNode):
         done: bool: the episode ended with this step, by termination or truncation.
         truncated: bool: it ended by a time limit.
         next_obs: true observation after the step; at the end of an episode the final one, not the next one's first.
-        metrics: ``{"net": what the modules reported, "env": the environment's metrics after the step}``.
+        metrics: ``{"net": what the modules reported, "env": the environment's metrics after the step}``, each a flat
+            dict by ``/``-joined path.
         rollout_extras: the network's snapshots for exact replay.
         final_values: value of the true final observation (with the carry it had) where ``truncated``, else 0; per
             critic head.

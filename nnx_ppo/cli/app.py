@@ -15,6 +15,7 @@ from nnx_ppo.cli.console import stderr
 from nnx_ppo.cli.demo import Demo
 from nnx_ppo.cli.eval import Eval
 from nnx_ppo.cli.parsing import REGISTRY
+from nnx_ppo.cli.plot import Plot
 from nnx_ppo.cli.record import Record
 from nnx_ppo.cli.train import Train
 
@@ -23,7 +24,7 @@ EXIT_INTERRUPTED = 130
 TRACEBACK_VARIABLE = "NNX_PPO_TRACEBACK"
 
 PACKAGE = pathlib.Path(nnx_ppo.__file__).parent
-COMMANDS = {"train": Train, "eval": Eval, "record": Record, "demo": Demo}
+COMMANDS = {"train": Train, "eval": Eval, "record": Record, "plot": Plot, "demo": Demo}
 
 
 def main(args: Sequence[str] | None = None) -> None:

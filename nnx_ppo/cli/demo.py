@@ -36,6 +36,9 @@ DEMO = RunConfig(
     env_args={"hide": (2,)},
     # Rewards reach -16 per step; a critic that starts at 0 learns values of order 10 much sooner than of order 100.
     reward_scale=0.1,
+    # As long as the environment's own episodes, but with staggered starts, so that not all end in the same iteration.
+    train_episode_length=EPISODE_LENGTH,
+    anneal_learning_rate=True,
     network=NetworkConfig(
         kind="lstm",
         hidden_size=64,
@@ -53,7 +56,7 @@ DEMO = RunConfig(
             discounting_factor=0.95,
             learning_rate=1e-3,
             n_epochs=8,
-            n_minibatches=4,
+            n_minibatches=8,
             gradient_clipping=1.0,
         ),
         eval=EvalConfig(every_steps=25_000, n_envs=32, max_episode_length=EPISODE_LENGTH),

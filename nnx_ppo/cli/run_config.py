@@ -23,6 +23,9 @@ class RunConfig:
         env: name that :func:`nnx_ppo.envs.make_env` takes.
         env_args: its overrides, values that JSON can hold.
         reward_scale: factor on the rewards that training sees; evaluations show them as they are.
+        train_episode_length: time limit of the episodes that training sees (cut, not terminated); evaluations run as
+            long as they are. ``None`` for the environment's own.
+        anneal_learning_rate: let the learning rate fall linearly to 0 at the end of the run.
         network: which network, and its sizes.
         train: the training configuration.
     """
@@ -30,12 +33,16 @@ class RunConfig:
     env: str
     env_args: dict[str, Any] = dataclasses.field(default_factory=dict)
     reward_scale: float = 1.0
+    train_episode_length: int | None = None
+    anneal_learning_rate: bool = False
     network: NetworkConfig = dataclasses.field(default_factory=NetworkConfig)
     train: TrainConfig = dataclasses.field(default_factory=TrainConfig)
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.reward_scale) and self.reward_scale > 0):
             raise ValueError(f"reward_scale must be a finite number above 0, got {self.reward_scale!r}.")
+        if self.train_episode_length is not None and self.train_episode_length < 1:
+            raise ValueError(f"train_episode_length must be at least 1, or None, got {self.train_episode_length!r}.")
 
 
 def to_json(config: RunConfig) -> str:

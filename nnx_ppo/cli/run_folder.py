@@ -3,8 +3,10 @@
 ======================  ==============================================================================
 ``config.json``         environment, network and training configuration
 ``versions.json``       Python, packages, device, precision, git commit of the working directory
-``metrics.jsonl``       one JSON object per iteration, ``"steps"`` and the logged metrics; a number that
-                        is not finite is written as ``null``, as JSON has no other word for it
+``metrics.jsonl``       the training log, see :class:`~nnx_ppo.algorithms.callbacks.JsonLinesLogger`
+``videos/``             films of one episode, if asked for
+``tensorboard/``        the same for TensorBoard, if asked for
+``wandb/``              the same for Weights & Biases, if asked for
 ``checkpoints/final/``  the policy, see :mod:`nnx_ppo.cli.policy`
 ``recordings/``         where ``nnx-ppo record`` writes by default
 ======================  ==============================================================================
@@ -14,14 +16,14 @@ place, line by line.
 """
 
 import json
-import math
 import os
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from flax import nnx
 
+from nnx_ppo.algorithms.callbacks import read_metrics
 from nnx_ppo.cli import policy
 from nnx_ppo.cli.run_config import RunConfig, from_json, to_json
 from nnx_ppo.cli.versions import collect_versions
@@ -90,16 +92,14 @@ class RunFolder:
         except ValueError as error:
             raise RunFolderError(f"{self.path / 'config.json'} does not describe a run: {error}") from error
 
-    def append_metrics(self, metrics: Mapping[str, Any], steps: int) -> None:
-        """Add one line to ``metrics.jsonl``; ``log_fn`` of a training run."""
-        row = {"steps": steps, **{name: _finite_or_none(value) for name, value in metrics.items()}}
-        with (self.path / "metrics.jsonl").open("a") as file:
-            file.write(json.dumps(row, allow_nan=False) + "\n")
+    @property
+    def metrics_file(self) -> pathlib.Path:
+        """File of the training log."""
+        return self.path / "metrics.jsonl"
 
     def metrics(self) -> list[dict[str, Any]]:
-        """Read ``metrics.jsonl``, one dict per iteration."""
-        path = self.path / "metrics.jsonl"
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        """Read ``metrics.jsonl``, one dict per iteration; none where the run has not written it."""
+        return read_metrics(self.metrics_file) if self.metrics_file.exists() else []
 
     def save_policy(self, network: nnx.Module, steps: int) -> pathlib.Path:
         """Save the network in ``checkpoints/final``, in place of one that is there."""
@@ -151,8 +151,3 @@ def _require_unused(path: pathlib.Path) -> None:
             f"{path} already holds {what}, which a new run would mix with its own: choose another folder with --out "
             f"(for example {unused_folder(path)}), or remove this one."
         )
-
-
-def _finite_or_none(value: Any) -> float | int | None:
-    number = value.item() if hasattr(value, "item") else value
-    return number if math.isfinite(number) else None

@@ -1,6 +1,6 @@
 """MuJoCo Playground environments, with the time limit that their own configuration asks for."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 
@@ -38,7 +38,34 @@ def make_playground(name: str, **config_overrides: Any) -> EpisodeWrapper:
         config.update_from_flattened_dict(config_overrides)
     except TypeError as error:
         raise ValueError(f"{name}: a configuration entry has the wrong type: {error}") from error
-    return EpisodeWrapper(ForeignEnv(registry.load(name, config=config)), max_len=int(config.episode_length))
+    return EpisodeWrapper(PlaygroundEnv(registry.load(name, config=config)), max_len=int(config.episode_length))
+
+
+class PlaygroundEnv(ForeignEnv):
+    """A Playground environment that says what drawing it needs: a whole state is hundreds of times as large."""
+
+    def render_state(self, state: Any) -> Any:
+        """Return what ``render`` reads of ``state``; all of it where the environment has a ``render`` of its own."""
+        general = import_extra("mujoco_playground", "playground").MjxEnv
+        if type(self.unwrapped).render is not general.render:
+            return state
+        return Pose(PoseData(*(getattr(state.data, name) for name in PoseData._fields)))
+
+
+class PoseData(NamedTuple):
+    """What MuJoCo needs to place everything."""
+
+    qpos: Any
+    qvel: Any
+    mocap_pos: Any
+    mocap_quat: Any
+    xfrc_applied: Any
+
+
+class Pose(NamedTuple):
+    """Stands for a state while a film is drawn."""
+
+    data: PoseData
 
 
 def playground_names() -> list[str]:

@@ -25,7 +25,7 @@ class EnvState(PyTreeNode):
     reward: Any
     done: Any
     info: dict[str, Any]
-    metrics: dict[str, Any]
+    metrics: dict[Any, Any]
     data: Any = None
 
 
@@ -46,7 +46,9 @@ class RLEnv(Protocol):
 
     - ``action_spec``: tree of ``jax.ShapeDtypeStruct``, for actions that are not float32 ``[action_size]``;
     - ``reset_episode(key)``: like ``reset``, but always at the first step of an episode (see ``EpisodeWrapper``);
-    - ``render(trajectory, **kwargs)``: list of states to list of frames.
+    - ``render(trajectory, **kwargs)``: list of states to list of frames;
+    - ``render_state(state)``: the part of a state that ``render`` needs, a tree with the same attributes. A film then
+      keeps these instead of whole states.
     """
 
     observation_size: Any

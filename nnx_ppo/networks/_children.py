@@ -82,12 +82,13 @@ class Container(StatefulModule):
             return outs[key].output
 
         output = self.join(run, x, n_lead)
-        losses = [jnp.asarray(out.regularization_loss) for out in outs.values()]
+        none = jnp.zeros((), jnp.float32)
+        losses = [none, *(jnp.asarray(out.regularization_loss) for out in outs.values())]
         dtype = float_dtype(*losses)
         return StatefulModuleOutput(
             next_state={key: out.next_state for key, out in outs.items()},
             output=output,
-            regularization_loss=sum((loss.astype(dtype) for loss in losses), jnp.zeros((), dtype)),
+            regularization_loss=sum((loss.astype(dtype) for loss in losses[1:]), none.astype(dtype)),
             metrics={key: out.metrics for key, out in outs.items()},
             rollout_extras={key: out.rollout_extras for key, out in outs.items()},
         )

@@ -1,6 +1,8 @@
 """Activation functions, by name."""
 
+import copy
 from collections.abc import Callable
+from typing import TypeVar
 
 import jax
 from flax import nnx
@@ -21,6 +23,16 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "tanh": nnx.tanh,
 }
 """Activation functions that can be given by name."""
+
+
+T = TypeVar("T")
+
+
+def without_activation(layer: T) -> T:
+    """Return the layer with ``activation`` set to none; it shares everything else with the original."""
+    twin = copy.copy(layer)
+    object.__setattr__(twin, "activation", None)  # the original's attributes are not written, so NNX need not know
+    return twin
 
 
 def resolve_activation(activation: Activation) -> Callable[[jax.Array], jax.Array] | None:

@@ -39,14 +39,19 @@ def make_mlp_layers(
     Raises:
         ValueError: fewer than two sizes, or one that is not a positive integer.
     """
-    sizes = list(sizes)
-    if len(sizes) < 2 or any(isinstance(n, bool) or not hasattr(n, "__index__") or n < 1 for n in sizes):
-        raise ValueError(f"sizes must be positive integers, the input's and at least one layer's, got {sizes!r}.")
+    sizes = _checked(sizes)
     last = len(sizes) - 2
     return [
         Dense(n_in, n_out, rngs, activation if i < last or activation_last_layer else None, **linear_kwargs)
         for i, (n_in, n_out) in enumerate(itertools.pairwise(sizes))
     ]
+
+
+def _checked(sizes: Sequence[int]) -> list[int]:
+    sizes = list(sizes)
+    if len(sizes) < 2 or any(isinstance(n, bool) or not hasattr(n, "__index__") or n < 1 for n in sizes):
+        raise ValueError(f"sizes must be positive integers, the input's and at least one layer's, got {sizes!r}.")
+    return sizes
 
 
 def make_mlp(
@@ -89,7 +94,9 @@ def make_mlp_actor_critic(
         rngs: where initial parameters and the sampler's stream come from.
         activation: function of the hidden layers, or its name (``"relu"``, ``"swish"``, ``"tanh"``, ...).
         normalize_obs: whether to normalise observations by running statistics.
-        initializer_scale: kernels are drawn uniformly with variance ``initializer_scale / fan_in``.
+        initializer_scale: kernels are drawn uniformly with variance ``initializer_scale / fan_in``; that of the
+            actor's last layer with a hundredth of it, so that the first policy hardly depends on the observation
+            (Andrychowicz et al. 2021, https://arxiv.org/abs/2006.05990, section 3.2).
         entropy_weight: weight of the entropy bonus, per nat.
         min_std: smallest standard deviation of an action before tanh (continuous actions).
         std_scale: factor on that standard deviation.
@@ -193,14 +200,17 @@ def _make_heads(
     initializer_scale: float,
     sampler: NormalTanhSampler | CategoricalSampler,
 ) -> PPOAdapter:
-    def make_layers(hidden_sizes: Sequence[int], out_size: int) -> list[Dense]:
-        sizes = [in_size, *hidden_sizes, out_size]
-        return make_mlp_layers(sizes, rngs, activation, False, kernel_init=_kernel_init(initializer_scale))
+    def make_layers(hidden_sizes: Sequence[int], out_size: int, last_scale: float) -> list[StatefulModule]:
+        *sizes, _ = _checked([in_size, *hidden_sizes, out_size])
+        kernel_init = _kernel_init(initializer_scale)
+        hidden = make_mlp_layers(sizes, rngs, activation, kernel_init=kernel_init) if hidden_sizes else []
+        last = Dense(sizes[-1], out_size, rngs, kernel_init=_kernel_init(last_scale * initializer_scale))
+        return [*hidden, last]
 
     n_parameters = action_size if isinstance(sampler, CategoricalSampler) else 2 * action_size
     return PPOAdapter(
-        action=Sequential([*make_layers(actor_hidden_sizes, n_parameters), sampler]),
-        value=Sequential(make_layers(critic_hidden_sizes, 1)),
+        action=Sequential([*make_layers(actor_hidden_sizes, n_parameters, _LAST_ACTOR_LAYER), sampler]),
+        value=Sequential(make_layers(critic_hidden_sizes, 1, 1.0)),
     )
 
 
@@ -210,6 +220,10 @@ def _make_sampler(
     if discrete_actions:
         return CategoricalSampler(rngs, entropy_weight)
     return NormalTanhSampler(rngs, entropy_weight, min_std, std_scale)
+
+
+_LAST_ACTOR_LAYER = 1e-2
+"""Variance of the actor's last kernel relative to that of the others."""
 
 
 def _kernel_init(scale: float) -> Any:

@@ -8,7 +8,7 @@ from flax import nnx
 
 from nnx_ppo.networks._checks import check_features
 from nnx_ppo.networks._dtypes import default_float, zero_loss
-from nnx_ppo.networks.activations import Activation, resolve_activation
+from nnx_ppo.networks.activations import Activation, resolve_activation, without_activation
 from nnx_ppo.networks.types import Carry, StatefulModule, StatefulModuleOutput
 
 
@@ -41,6 +41,10 @@ class Dense(StatefulModule):
         self.out_features = out_features
         self.activation = resolve_activation(activation)
         self.linear = nnx.Linear(in_features, out_features, rngs=rngs, **linear_kwargs)
+
+    def without_activation(self) -> "Dense":
+        """Return the same layer, sharing its parameters, without its activation function."""
+        return without_activation(self)
 
     def __call__(self, state: Carry, x: Any, rollout_extras: Any = None) -> StatefulModuleOutput:
         check_features("Dense", x, self.in_features)

@@ -120,22 +120,30 @@ def near_names(name: str, candidates: Iterable[str], n: int = 3) -> list[str]:
     return difflib.get_close_matches(name, list(candidates), n=n, cutoff=0.4)
 
 
-def named_modules(network: nnx.Module) -> dict[str, StatefulModule]:
+def named_modules(network: nnx.Module, *, into_layers: bool = True) -> dict[str, StatefulModule]:
     """Return every stateful module of a network by canonical path, containers and the network itself (``""``) included.
 
     Children of a container go by their keys. Of any other module, modules held by attributes go by the attribute's
     name, and inside lists and dicts by index and key. A module used in two places has two paths.
+
+    Args:
+        network: any module.
+        into_layers: also list what is inside of modules that count as one layer (``is_layer``).
     """
-    return {path_string(path): module for path, module in _walk_modules((), network, frozenset())}
+    return {path_string(path): module for path, module in _walk_modules((), network, frozenset(), into_layers)}
 
 
-def _walk_modules(path: Path, module: nnx.Module, above: frozenset[int]) -> Iterator[tuple[Path, StatefulModule]]:
+def _walk_modules(
+    path: Path, module: nnx.Module, above: frozenset[int], into_layers: bool
+) -> Iterator[tuple[Path, StatefulModule]]:
     if isinstance(module, StatefulModule):
         yield path, module
+        if module.is_layer and not into_layers:
+            return
     above = above | {id(module)}
     for slot in _slots(module):
         if id(slot.module) not in above:
-            yield from _walk_modules((*path, *slot.path), slot.module, above)
+            yield from _walk_modules((*path, *slot.path), slot.module, above, into_layers)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -260,7 +268,10 @@ def describe(network: StatefulModule, obs: Any = None, batch_size: int = 1) -> L
 
 
 def _leaf_modules(network: StatefulModule) -> dict[str, StatefulModule]:
-    return {path: module for path, module in named_modules(network).items() if not any(True for _ in _slots(module))}
+    modules = named_modules(network, into_layers=False)
+    return {
+        path: module for path, module in modules.items() if module.is_layer or not any(True for _ in _slots(module))
+    }
 
 
 def _n_parameters(module: nnx.Module) -> int:
@@ -324,7 +335,7 @@ class _Probe(StatefulModule):
 
 def _probe(module: StatefulModule, outputs: _Outputs, path: Path = ()) -> StatefulModule:
     """Put a probe around every leaf layer of ``module``, in place."""
-    slots = list(_slots(module))
+    slots = [] if module.is_layer else list(_slots(module))
     if not slots:
         return _Probe(module, path_string(path), outputs)
     for slot in slots:

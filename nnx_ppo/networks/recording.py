@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from flax import nnx
 
 from nnx_ppo.networks import naming
@@ -22,17 +23,31 @@ ACTIVATION_KEY = "__activation__"
 Patterns = str | Sequence[str] | None
 
 
-class Recorder(StatefulModule):
-    """Calls the layer it wraps, passes the result through unchanged, and adds the output to ``metrics``."""
+WHAT = ("output", "carry", "pre_activation")
+"""What can be recorded of a layer."""
 
-    def __init__(self, wrapped: StatefulModule):
+
+class Recorder(StatefulModule):
+    """Calls the layer it wraps, passes the result through unchanged, and adds the output to ``metrics``.
+
+    Args:
+        wrapped: the layer.
+        what: see :func:`with_recording`.
+    """
+
+    def __init__(self, wrapped: StatefulModule, what: tuple[str, ...] = ("output",)):
         self.wrapped = wrapped
+        self.what = what
 
     def __call__(self, state: Carry, x: Any, rollout_extras: Any = None) -> StatefulModuleOutput:
-        return self._record(self.wrapped(state, x, rollout_extras))
+        run = lambda layer: layer(state, x, rollout_extras)  # noqa: E731
+        return self._record(run(self.wrapped), run)
 
     def unroll(self, state: Carry, xs: Any, dones: jax.Array, rollout_extras: Any = None) -> StatefulModuleOutput:
-        return self._record(self.wrapped.unroll(state, xs, dones, rollout_extras))
+        if "carry" in self.what:  # a layer's own unroll gives the last carry only
+            return super().unroll(state, xs, dones, rollout_extras)
+        run = lambda layer: layer.unroll(state, xs, dones, rollout_extras)  # noqa: E731
+        return self._record(run(self.wrapped), run)
 
     def initialize_state(self, batch_size: int) -> Carry:
         return self.wrapped.initialize_state(batch_size)
@@ -43,13 +58,39 @@ class Recorder(StatefulModule):
     def update_statistics(self, rollout_extras: Any) -> None:
         self.wrapped.update_statistics(rollout_extras)
 
-    @staticmethod
-    def _record(out: StatefulModuleOutput) -> StatefulModuleOutput:
+    def _record(
+        self, out: StatefulModuleOutput, run: Callable[[StatefulModule], StatefulModuleOutput]
+    ) -> StatefulModuleOutput:
         own = out.metrics if isinstance(out.metrics, dict) else {"metrics": out.metrics}
-        return out.replace(metrics={**own, ACTIVATION_KEY: out.output})
+        value = out.output if self.what == ("output",) else self._parts(out, run)
+        return out.replace(metrics={**own, ACTIVATION_KEY: value})
+
+    def _parts(
+        self, out: StatefulModuleOutput, run: Callable[[StatefulModule], StatefulModuleOutput]
+    ) -> dict[str, Any]:
+        parts: dict[str, Any] = {}
+        if "output" in self.what:
+            parts["output"] = out.output
+        if "carry" in self.what and (carry := _without_keys(out.next_state)) is not None:
+            parts["carry"] = carry
+        if "pre_activation" in self.what and (strip := getattr(self.wrapped, "without_activation", None)) is not None:
+            parts["pre_activation"] = run(strip()).output
+        return parts
 
 
-def with_recording(network: nnx.Module, *, include: Patterns = None, exclude: Patterns = None) -> Any:
+def _without_keys(carry: Any) -> Any:
+    """Drop PRNG keys, which are no activations, from a carry; positions in a tuple become keys of a dict."""
+    if isinstance(carry, list | tuple):
+        carry = dict(enumerate(carry))
+    if isinstance(carry, Mapping):
+        parts = {key: _without_keys(value) for key, value in carry.items()}
+        return {key: part for key, part in parts.items() if part is not None} or None
+    return None if carry is None or jnp.issubdtype(carry.dtype, jax.dtypes.prng_key) else carry
+
+
+def with_recording(
+    network: nnx.Module, *, include: Patterns = None, exclude: Patterns = None, what: Sequence[str] = ("output",)
+) -> Any:
     """Return a copy of ``network`` whose every layer can be read; ``network`` itself stays as it is.
 
     The copy shares the parameters (and running statistics) with the original and follows it when training goes on. It
@@ -59,9 +100,14 @@ def with_recording(network: nnx.Module, *, include: Patterns = None, exclude: Pa
         network: a stateful network. One that already records is returned unchanged, with a warning.
         include: glob pattern or patterns on the canonical path (``"*/action/*"``); only matching layers are recorded.
         exclude: the same; matching layers are not recorded.
+        what: with anything but the output alone, the activation of a layer is a dict with an entry for each:
+            ``"output"``; ``"carry"``, the carry after the step (before a reset; without random keys; a tuple becomes
+            a dict by position) of layers that have one; ``"pre_activation"``, the output without the activation
+            function, of layers that apply one to their output.
 
     Raises:
-        ValueError: no leaf layer, a pattern that matches nothing, or patterns that leave no layer.
+        ValueError: no leaf layer, a pattern that matches nothing, patterns that leave no layer, or something in
+            ``what`` that cannot be recorded.
 
     Example:
         >>> import jax.numpy as jnp
@@ -74,6 +120,8 @@ def with_recording(network: nnx.Module, *, include: Patterns = None, exclude: Pa
         >>> extract_activations(out.metrics)[1]["action"][0].shape
         (2, 8)
     """
+    if isinstance(what, str) or not what or not set(what) <= set(WHAT):
+        raise ValueError(f"what must be a tuple with one or more of {list(WHAT)}, got {what!r}.")
     if is_recordable(network):
         warnings.warn("The network already records its activations; it is returned unchanged.", stacklevel=2)
         return network
@@ -85,7 +133,7 @@ def with_recording(network: nnx.Module, *, include: Patterns = None, exclude: Pa
         )
     chosen = _choose(list(layers), include, exclude)
     wrapped = {id(layers[path]) for path in chosen}
-    return _copy(network, wrapped, {})
+    return _copy(network, wrapped, tuple(what), {})
 
 
 def is_recordable(network: nnx.Module) -> bool:
@@ -112,14 +160,15 @@ def extract_activations(metrics: Any) -> Any:
 
 
 def _leaf_layers(network: nnx.Module) -> dict[str, StatefulModule]:
-    """Every StatefulModule that contains no other, by canonical path."""
-    modules = naming.named_modules(network)
+    """Every StatefulModule that contains no other or counts as one layer, by canonical path."""
+    modules = naming.named_modules(network, into_layers=False)
     return {path: module for path, module in modules.items() if _is_leaf(module)}
 
 
 def _is_leaf(module: nnx.Module) -> bool:
-    return isinstance(module, StatefulModule) and not any(
-        isinstance(node, StatefulModule) and node is not module for _, node in nnx.iter_graph(module)
+    return isinstance(module, StatefulModule) and (
+        module.is_layer
+        or not any(isinstance(node, StatefulModule) and node is not module for _, node in nnx.iter_graph(module))
     )
 
 
@@ -147,7 +196,7 @@ def _matches(paths: list[str], patterns: str | Sequence[str], name: str) -> set[
     return found
 
 
-def _copy(node: Any, wrapped: set[int], memo: dict[int, Any]) -> Any:
+def _copy(node: Any, wrapped: set[int], what: tuple[str, ...], memo: dict[int, Any]) -> Any:
     """Copy the module objects, share their variables except the random streams, and wrap the chosen layers."""
     if id(node) in memo:
         return memo[id(node)]
@@ -156,13 +205,13 @@ def _copy(node: Any, wrapped: set[int], memo: dict[int, Any]) -> Any:
     elif isinstance(node, nnx.Variable):
         return node
     elif isinstance(node, nnx.Pytree):
-        result = _copy_module(node, lambda child: _copy(child, wrapped, memo))
+        result = _copy_module(node, lambda child: _copy(child, wrapped, what, memo))
         if id(node) in wrapped:
-            result = Recorder(result)
+            result = Recorder(result, what)
     elif isinstance(node, dict):
-        result = type(node)({key: _copy(value, wrapped, memo) for key, value in node.items()})
+        result = type(node)({key: _copy(value, wrapped, what, memo) for key, value in node.items()})
     elif isinstance(node, list | tuple) and not hasattr(node, "_fields"):
-        result = type(node)(_copy(value, wrapped, memo) for value in node)
+        result = type(node)(_copy(value, wrapped, what, memo) for value in node)
     else:
         return node
     memo[id(node)] = result

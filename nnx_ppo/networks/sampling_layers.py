@@ -11,6 +11,7 @@ from flax import nnx
 from nnx_ppo._pytree import fold_time
 from nnx_ppo.networks._checks import describe_input
 from nnx_ppo.networks._dtypes import as_float
+from nnx_ppo.networks._keys import initial_keys, key_sequence, next_keys, own_stream
 from nnx_ppo.networks.types import Carry, StatefulModule, StatefulModuleOutput
 
 
@@ -56,7 +57,7 @@ class ActionSampler(StatefulModule):
         """Return the output dict, the entropy (``[B]``, nats) and metrics of a draw under the parameters ``x``."""
 
     def initialize_state(self, batch_size: int) -> Carry:
-        return {"key": jax.random.split(self.rng(), batch_size)}
+        return initial_keys(self.rng, batch_size)
 
     def __call__(self, state: Carry, x: Any, rollout_extras: Any = None) -> StatefulModuleOutput:
         next_state, keys = (state, None) if self.deterministic else next_keys(state)
@@ -66,7 +67,7 @@ class ActionSampler(StatefulModule):
         next_state, keys = state, None
         if not self.deterministic:
             # Only the chain of keys is sequential. Replay uses neither keys nor carry, and compiles to no loop.
-            next_state, keys = jax.lax.scan(lambda s, _: next_keys(s), state, length=dones.shape[0])
+            next_state, keys = key_sequence(state, dones.shape[0])
         out = self._act(next_state, fold_time(xs), fold_time(keys), fold_time(rollout_extras))
         unfolded = jax.tree.map(lambda leaf: leaf.reshape(dones.shape + leaf.shape[1:]), out.replace(next_state=None))
         return unfolded.replace(next_state=next_state)
@@ -193,25 +194,6 @@ def normal_tanh_entropy(mu: jax.Array, sigma: jax.Array, noise: jax.Array) -> ja
 def log_det_tanh(u: jax.Array) -> jax.Array:
     """``log(1 - tanh(u)^2)`` without cancellation, finite with finite gradient for every finite ``u``."""
     return 2 * (math.log(2) - u - jax.nn.softplus(-2 * u))
-
-
-def next_keys(state: Carry) -> tuple[Carry, jax.Array]:
-    """Split each environment's key ``[B]`` into the next carry and the key to use now."""
-    pairs = jax.vmap(jax.random.split)(state["key"])
-    return {"key": pairs[:, 0]}, pairs[:, 1]
-
-
-def own_stream(rng: nnx.Rngs | nnx.RngStream) -> nnx.RngStream:
-    """Fork a random stream that nobody else draws from."""
-    if isinstance(rng, nnx.RngStream):
-        return rng.fork()
-    if not isinstance(rng, nnx.Rngs):
-        raise TypeError(f"rng must be an nnx.Rngs or nnx.RngStream, got a {type(rng).__name__}; use nnx.Rngs(seed).")
-    if "sampling" not in rng and "default" not in rng:
-        raise ValueError(
-            f"rng has the streams {list(rng)}, but a sampler needs 'sampling' or 'default'; use nnx.Rngs(seed)."
-        )
-    return rng["sampling"].fork()
 
 
 def _masked_log_probabilities(x: Any) -> tuple[jax.Array, jax.Array]:

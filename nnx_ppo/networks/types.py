@@ -1,13 +1,13 @@
 """The contract of a stateful network: observation and carry in, output and carry out."""
 
 import abc
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from nnx_ppo._pytree import PyTreeNode, expand_to, fold_time, has_leaves, tree_where
+from nnx_ppo._pytree import PyTreeNode, expand_to, fold_time, has_leaves, split_dicts, tree_where
 
 Carry = Any
 """Tree of ``[B, ...]`` arrays: everything that a reset of the environment resets (``()`` for none)."""
@@ -54,6 +54,9 @@ class StatefulModule(nnx.Module):
     input alone, beside the module's variables), and it writes no variable that affects a forward output. A layer that
     samples keeps one PRNG key *per environment* in its carry.
     """
+
+    is_layer: ClassVar[bool] = False
+    """Whether recordings and layer tables take the module as one layer, though it contains others."""
 
     @abc.abstractmethod
     def __call__(self, state: Carry, x: Any, rollout_extras: Any = None) -> StatefulModuleOutput:
@@ -117,10 +120,11 @@ def _unroll_by_folding(
             return x.reshape(lead + x.shape[1:])
         return jnp.broadcast_to(x, lead[:1] + x.shape)
 
+    metrics, join = split_dicts(out.metrics)
     return out.replace(
         output=jax.tree.map(unfold, out.output),
         regularization_loss=_per_sample(out.regularization_loss, lead),
-        metrics=jax.tree.map(unfold, out.metrics),
+        metrics=join(jax.tree.map(unfold, metrics)),
         rollout_extras=jax.tree.map(unfold, out.rollout_extras),
     )
 
@@ -130,15 +134,22 @@ def _unroll_by_scan(
 ) -> StatefulModuleOutput:
     # Split and merge, since a module may not write variables (an RNG count, say) from inside another trace.
     graphdef, variables = nnx.split(module)
+    join: Any = None
 
     def step(carry: Carry, inputs: Any) -> Any:
+        nonlocal join
         x, done, extras = inputs
         here = nnx.merge(graphdef, variables, copy=True)
         out = here(carry, x, extras)
-        return reset_where(here, done, out.next_state), out.replace(next_state=None)
+        metrics, join = split_dicts(out.metrics)
+        return reset_where(here, done, out.next_state), out.replace(next_state=None, metrics=metrics)
 
     next_state, out = jax.lax.scan(step, state, (xs, dones, rollout_extras))
-    return out.replace(next_state=next_state, regularization_loss=_per_sample(out.regularization_loss, dones.shape))
+    return out.replace(
+        next_state=next_state,
+        metrics=join(out.metrics),
+        regularization_loss=_per_sample(out.regularization_loss, dones.shape),
+    )
 
 
 def _per_sample(loss: Any, lead: tuple[int, ...]) -> jax.Array:

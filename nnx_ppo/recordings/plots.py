@@ -1,9 +1,10 @@
-"""Pictures for a paper or a quick look: the learning curve, and what every unit did during one episode.
+"""Pictures for a paper or a quick look: learning curves, and what every unit did during one episode.
 
-Both return a ``matplotlib`` figure that belongs to nobody else: no global state, no window; save it by
+All return a ``matplotlib`` figure that belongs to nobody else: no global state, no window; save it by
 ``figure.savefig(path)``. Needs the ``analysis`` extra.
 """
 
+import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,54 @@ if TYPE_CHECKING:
 # Blue of the Okabe-Ito palette, and a diverging map: both can be told apart with any colour vision.
 LINE = "#0072B2"
 DIVERGING = "PuOr_r"
+# The rest of the palette, and dashes for those who print in grey.
+LINES = (LINE, "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+DASHES = ("-", "--", "-.", ":")
+
+
+@dataclasses.dataclass(frozen=True)
+class Curve:
+    """A metric over environment steps, with a band around it.
+
+    Attributes:
+        steps: ``[K]``, environment steps.
+        mean: ``[K]``, the line.
+        low: ``[K]``, lower edge of the band, or ``None`` for no band.
+        high: ``[K]``, upper edge.
+    """
+
+    steps: Any
+    mean: Any
+    low: Any = None
+    high: Any = None
+
+
+def plot_learning_curves(curves: Mapping[str, Curve], ylabel: str, title: str = "") -> "Figure":
+    """Draw several learning curves into one panel.
+
+    Args:
+        curves: by the name for the legend.
+        ylabel: what the curves show.
+        title: title of the figure.
+
+    Raises:
+        ValueError: no curve.
+    """
+    if not curves:
+        raise ValueError("there is no curve to draw: curves is empty.")
+    figure = _figure((6.4, 4.0))
+    axes = figure.subplots()
+    for i, (label, curve) in enumerate(curves.items()):
+        color, dash = LINES[i % len(LINES)], DASHES[i // len(LINES) % len(DASHES)]
+        if curve.low is not None and curve.high is not None:
+            axes.fill_between(curve.steps, curve.low, curve.high, color=color, alpha=0.2, linewidth=0)
+        axes.plot(curve.steps, curve.mean, dash, color=color, marker="o", markersize=3, label=label)
+    axes.set(xlabel="environment steps", ylabel=ylabel, title=title)
+    axes.xaxis.set_major_locator(_few_ticks())
+    axes.xaxis.set_major_formatter(_thousands())
+    axes.grid(alpha=0.3)
+    axes.legend(loc="best", frameon=False)
+    return figure
 
 
 def plot_learning_curve(steps: Any, reward: Any, low: Any = None, high: Any = None, title: str = "") -> "Figure":

@@ -88,7 +88,7 @@ def test_evaluation_row_by_hand():
     row = evaluation_row(
         {"a": jnp.array([1.0, 3.0]), "b": jnp.array([10.0, 10.0])},
         jnp.array([2, 4]),
-        {"env": {"speed": jnp.array([2.0, 8.0])}, "net": {0: {"mu": jnp.array([[2.0, 4.0], [4.0, 8.0]])}}},
+        {"env": {"speed": jnp.array([2.0, 8.0])}, "net": {"0/mu": jnp.array([[2.0, 4.0], [4.0, 8.0]])}},
         (0, 100),
     ).to_dict()
     assert row["eval/episode_reward/mean"] == 12.0

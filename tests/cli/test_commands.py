@@ -1,5 +1,6 @@
 """The commands end to end: train, evaluate, record, and what happens when something is wrong or interrupted."""
 
+import importlib.util
 import json
 import os
 import pathlib
@@ -50,6 +51,63 @@ def test_train_leaves_a_run_folder(run):
     assert (config.env, config.env_args, config.train.seed, config.train.ppo.n_envs) == (
         "probe:memory_cue", {"delay": 1}, 5, 8,
     )  # fmt: skip
+
+
+def test_the_log_goes_where_it_is_asked_to(tmp_path, monkeypatch):
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    out = tmp_path / "run"
+    main(["train", *TINY, "--out", str(out), "--ppo.total-steps", "32", "--log", "tensorboard", "wandb"])
+    assert not (out / "metrics.jsonl").exists()
+    (events,) = (out / "tensorboard").glob("events.out.tfevents.*")
+    assert b"losses/total" in events.read_bytes()
+    assert len(list((out / "wandb").glob("offline-run-*"))) == 1
+
+
+DRAWN = """
+import numpy as np
+from nnx_ppo.envs import make_env
+from nnx_ppo.wrappers import Wrapper
+
+
+class Drawn(Wrapper):
+    dt = 0.1
+
+    def render(self, trajectory, height, width):
+        return [np.full((height, width), 0.5) for _ in trajectory]
+
+
+def drawn_cue(**options):
+    return Drawn(make_env("probe:memory_cue", **options))
+"""
+
+
+def test_videos_are_spread_over_the_run(tmp_path, monkeypatch):
+    (tmp_path / "drawn_env.py").write_text(DRAWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    out = tmp_path / "run"
+    main(["train", "drawn_env:drawn_cue", *TINY[1:], "--out", str(out), "--ppo.total-steps", "96", "--video", "2"])
+    assert sorted(path.name for path in (out / "videos").iterdir()) == ["step_0000000064.mp4", "step_0000000096.mp4"]
+
+
+def test_an_environment_that_cannot_draw_leaves_nothing(tmp_path, capsys):
+    message = fails(capsys, "train", *TINY, "--out", str(tmp_path / "run"), "--video", "2")
+    assert "videos need an environment with render(trajectory, **kwargs)" in message
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_missing_package_is_found_out_before_anything_is_written(tmp_path, monkeypatch, capsys):
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "wandb" else find_spec(name))
+    message = fails(capsys, "train", *TINY, "--out", str(tmp_path / "run"), "--log", "jsonl", "wandb")
+    assert "--log wandb needs wandb: pip install 'nnx-ppo[wandb]'" in message
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_plot_draws_a_run_that_train_made(run, capsys):
+    main(["plot", str(run)])
+    assert (run / "learning_curve.png").read_bytes().startswith(b"\x89PNG")
+    assert "96" in capsys.readouterr().out
 
 
 def test_reward_scale_is_for_training_alone(tmp_path):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
+from nnx_ppo.algorithms.callbacks import JsonLinesLogger
 from nnx_ppo.cli.run_config import RunConfig
 from nnx_ppo.cli.run_folder import RunFolder, RunFolderError, unused_folder, write_aside
 from nnx_ppo.networks import Dense
@@ -66,14 +67,16 @@ def test_a_broken_configuration_is_named(tmp_path):
         folder.config()
 
 
-def test_metrics_are_one_json_object_per_line(tmp_path):
+def test_metrics_are_read_back(tmp_path):
     folder = RunFolder.create(tmp_path / "run", CONFIG)
     assert folder.metrics() == []
-    folder.append_metrics({"losses/total": 0.5, "n": np.float32(2.0)}, 10)
-    folder.append_metrics({"losses/total": float("nan"), "n": float("-inf")}, 2**40)
-    lines = (folder.path / "metrics.jsonl").read_text().splitlines()
-    assert json.loads(lines[0]) == {"steps": 10, "losses/total": 0.5, "n": 2.0}
-    assert folder.metrics()[1] == {"steps": 2**40, "losses/total": None, "n": None}
+    with JsonLinesLogger(folder.path / "metrics.jsonl") as logger:
+        logger({"losses/total": 0.5, "n": np.float32(2.0)}, 10)
+        logger({"n": float("-inf")}, 2**40)
+    assert folder.metrics() == [
+        {"steps": 10, "losses/total": 0.5, "n": 2.0},
+        {"steps": 2**40, "n": float("-inf")},
+    ]
 
 
 def test_a_run_without_policy_says_so(tmp_path):

@@ -6,21 +6,31 @@ import pytest
 from flax import nnx
 
 from nnx_ppo.networks import (
+    CTRNN,
+    GRU,
+    LRU,
     LSTM,
+    AR1VariationalBottleneck,
     CategoricalSampler,
     Concat,
+    Delay,
     Dense,
     Filter,
     Flattener,
+    ForwardModel,
+    GaussianNoise,
     Map,
+    MaskedDense,
     Merge,
     Normalizer,
     NormalTanhSampler,
     Parallel,
+    PopulationGraph,
     PPOAdapter,
     Scale,
     Sequential,
     Splitter,
+    VariationalBottleneck,
     make_lstm_actor_critic,
     make_mlp,
     make_mlp_actor_critic,
@@ -68,10 +78,27 @@ def trained_start(make):
     return make_trained
 
 
+def trained_gru_start(make):
+    def make_trained():
+        module = make()
+        module.h0[...] = jnp.linspace(1, -0.5, 4)
+        return module
+
+    return make_trained
+
+
+CTRNN_OPTIONS = {
+    "tau": (0.05, 0.1, 0.1, 0.4),
+    "trainable_tau": True,
+    "excitatory_fraction": 0.75,
+    "recurrent_noise": 0.3,
+    "input_noise": 0.2,
+}
 PATH: Selector = ("pose", "leg")
 LEAVES = {
     "dense": (lambda: Dense(3, 4, nnx.Rngs(0), "tanh"), vector(3)),
     "dense on integers": (lambda: Dense(3, 4, nnx.Rngs(0)), lambda: jnp.array([1, 2, 3])),
+    "masked dense": (lambda: MaskedDense(3, 4, nnx.Rngs(0), "tanh", density=0.5, sign=[1, -1, 1]), vector(3)),
     "lstm": (lambda: LSTM(3, 4, nnx.Rngs(0)), vector(3)),
     "lstm, plain cell": (lambda: LSTM(3, 4, nnx.Rngs(0), use_optimized=False), vector(3)),
     "lstm, other functions": (lambda: LSTM(3, 4, nnx.Rngs(0), gate_fn="softplus", activation_fn="elu"), vector(3)),
@@ -83,6 +110,26 @@ LEAVES = {
         trained_start(lambda: LSTM(3, 4, nnx.Rngs(0), use_optimized=False, trainable_initial_state=True)),
         vector(3),
     ),
+    "gru": (lambda: GRU(3, 4, nnx.Rngs(0)), vector(3)),
+    "gru, other functions": (lambda: GRU(3, 4, nnx.Rngs(0), gate_fn="softplus", activation_fn="elu"), vector(3)),
+    "gru, trainable start": (
+        trained_gru_start(lambda: GRU(3, 4, nnx.Rngs(0), trainable_initial_state=True)),
+        vector(3),
+    ),
+    "lru": (lambda: LRU(3, 4, nnx.Rngs(0)), vector(3)),
+    "ctrnn": (lambda: CTRNN(3, 4, nnx.Rngs(0), activation="tanh"), vector(3)),
+    "ctrnn, all options": (lambda: CTRNN(3, 4, nnx.Rngs(0), **CTRNN_OPTIONS), vector(3)),
+    "ctrnn, all options, eval": (evaluated(lambda: CTRNN(3, 4, nnx.Rngs(0), **CTRNN_OPTIONS)), vector(3)),
+    "delay": (lambda: Delay(jnp.zeros(3), 2), vector(3)),
+    "delay longer than the rollout": (lambda: Delay(jnp.zeros(3), 7, initial_value=0.5), vector(3)),
+    "delay of a tree": (lambda: Delay(tree(), 1), tree),
+    "delay of integers": (lambda: Delay(jnp.array([1, 2, 3]), 2, initial_value=-1), lambda: jnp.array([1, 2, 3])),
+    "noise": (lambda: GaussianNoise(0.5, nnx.Rngs(0)), vector(3)),
+    "noise, eval": (evaluated(lambda: GaussianNoise(0.5, nnx.Rngs(0))), vector(3)),
+    "variational bottleneck": (lambda: VariationalBottleneck(2, nnx.Rngs(0)), vector(4)),
+    "variational bottleneck, eval": (evaluated(lambda: VariationalBottleneck(2, nnx.Rngs(0))), vector(4)),
+    "ar1 bottleneck": (lambda: AR1VariationalBottleneck(2, nnx.Rngs(0)), vector(4)),
+    "ar1 bottleneck, eval": (evaluated(lambda: AR1VariationalBottleneck(2, nnx.Rngs(0))), vector(4)),
     "normalizer": (lambda: Normalizer(3), vector(3)),
     "normalizer with data": (warmed_up_normalizer, vector(3)),
     "normalizer of a matrix": (lambda: Normalizer((3, 2)), lambda: jnp.zeros((3, 2))),
@@ -110,7 +157,55 @@ def two_by_name(container):
     return lambda: container(a=Dense(2, 3, rngs), b=LSTM(3, 2, rngs))
 
 
+def graph(*connections, finalize=True):
+    result = PopulationGraph(nnx.Rngs(0))
+    result.add_input("retina", 3, input_from="b", activation="tanh")
+    result.add_input("touch", 2, input_from=lambda x: x["a"])
+    result.add_population("cortex", 4, activation="tanh", noise_std=0.2)
+    result.add_output("motor", 2)
+    result.connect("touch", "cortex")
+    result.connect("cortex", "motor")
+    for source, target, delay in connections:
+        result.connect(source, target, delay=delay)
+    if finalize:
+        result.finalize()
+    return result
+
+
+def graph_with_transforms(*connections):
+    rngs = nnx.Rngs(1)
+    result = graph(*connections, finalize=False)
+    result.connect("retina", "cortex", transform=Sequential([warmed_up_normalizer(), LSTM(3, 4, rngs)]), delay=2)
+    result.connect("retina", "motor", transform=Sequential([Dense(3, 4, rngs), VariationalBottleneck(2, rngs)]))
+    result.connect("cortex", "motor", density=0.5, sign=[1, 1, 1, -1], delay=1)
+    result.finalize()
+    return result
+
+
 COMPOSITES = {
+    "forward model": (
+        lambda: ForwardModel(
+            make_lstm_actor_critic(3, 2, 4, [3], [3], nnx.Rngs(0)), Dense(10, 3, nnx.Rngs(1)), action_size=2
+        ),
+        vector(3),
+    ),
+    "graph": (lambda: graph(("retina", "cortex", 0)), pair),
+    "graph, delays": (lambda: graph(("retina", "cortex", 1), ("retina", "motor", 3)), pair),
+    "graph, self-loop": (lambda: graph(("cortex", "cortex", 2)), pair),
+    "graph, transforms": (graph_with_transforms, pair),
+    "graph, transforms and feedback": (lambda: graph_with_transforms(("motor", "touch", 1)), pair),
+    "graph, transforms and feedback, eval": (evaluated(lambda: graph_with_transforms(("motor", "touch", 1))), pair),
+    "graph in an actor-critic": (
+        lambda: Sequential(
+            [
+                Map(a=Normalizer(2), b=Dense(3, 3, nnx.Rngs(0))),
+                graph(("retina", "cortex", 0), ("motor", "cortex", 1)),
+                Filter("motor"),
+                PPOAdapter(action=NormalTanhSampler(nnx.Rngs(3), 0.1), value=GRU(2, 1, nnx.Rngs(4))),
+            ]
+        ),
+        pair,
+    ),
     "sequential": (lambda: Sequential([Dense(3, 4, nnx.Rngs(0)), LSTM(4, 2, nnx.Rngs(1))]), vector(3)),
     "sequential with names": (
         lambda: Sequential({"z": Dense(3, 4, nnx.Rngs(0)), "a": LSTM(4, 2, nnx.Rngs(1))}),

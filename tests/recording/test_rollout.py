@@ -133,6 +133,8 @@ def test_patterns_and_recordable_networks():
     assert list(activations) == [1]
     assert list(activations[1]) == ["value"]
     assert_same_bits(record(mlp()), record(with_recording(mlp())))
+    carries, _ = record(lstm(), include="memory", what=("carry",))
+    assert [leaf.shape for leaf in jax.tree.leaves(carries)] == [(6, 3, 8), (6, 3, 8)]
     with pytest.raises(ValueError, match="belong to with_recording"):
         record(with_recording(mlp()), include="0")
 

@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-from nnx_ppo.recordings import plot_activations, plot_learning_curve
+from nnx_ppo.recordings import Curve, plot_activations, plot_learning_curve, plot_learning_curves
 
 
 def test_learning_curve_draws_the_points_and_the_band(tmp_path):
@@ -19,6 +19,24 @@ def test_learning_curve_draws_the_points_and_the_band(tmp_path):
     assert "reward" in axes.get_ylabel()
     figure.savefig(tmp_path / "curve.png")
     assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_learning_curves_share_a_panel_and_can_be_told_apart():
+    curves = {f"run {i}": Curve([0, 10], [0.0, float(i)]) for i in range(9)}
+    curves["band"] = Curve([0, 10], [1.0, 2.0], [0.0, 1.0], [2.0, 3.0])
+    (axes,) = plot_learning_curves(curves, ylabel="return").axes
+    assert [line.get_label() for line in axes.lines] == list(curves)
+    np.testing.assert_array_equal(axes.lines[8].get_xydata(), [[0, 0], [10, 8]])
+    assert len({(line.get_color(), line.get_linestyle()) for line in axes.lines}) == len(curves)
+    (band,) = axes.collections
+    assert {(0.0, 0.0), (10.0, 3.0)} <= {tuple(v) for v in band.get_paths()[0].vertices}
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == list(curves)
+    assert axes.get_ylabel() == "return"
+
+
+def test_no_curve_is_an_error():
+    with pytest.raises(ValueError, match="no curve to draw"):
+        plot_learning_curves({}, ylabel="return")
 
 
 def test_activations_are_units_over_time_of_one_episode_up_to_its_end():

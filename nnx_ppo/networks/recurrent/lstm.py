@@ -1,4 +1,4 @@
-"""Recurrent layers: the carry is the hidden state, and a whole sequence costs one input projection and one scan."""
+"""LSTM: long short-term memory, with the input projection of a whole sequence in one matmul."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,0 +1,357 @@
+"""Where the training log goes: loggers are plain callables of ``(metrics, steps)`` that close what they opened.
+
+Pass one as ``log_fn``, several through :func:`log_to`. All are context managers::
+
+    with log_to(JsonLinesLogger("run/metrics.jsonl"), TensorBoardLogger("run/tb")) as log_fn:
+        train_ppo(env, networks, log_fn=log_fn)
+"""
+
+import abc
+import contextlib
+import fnmatch
+import json
+import math
+import os
+import pathlib
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from nnx_ppo.algorithms.config import VideoData
+
+LogFn = Callable[[dict[str, Any], int], Any]
+"""``log_fn(metrics, steps)``: flat dict of scalars, and environment steps so far as a Python int."""
+
+
+class Logger(abc.ABC):
+    """A ``log_fn`` that holds something open. A subclass defines :meth:`__call__` and :meth:`close`.
+
+    Metrics may appear late and in any order, and ``steps`` may start again: consecutive runs can share a logger.
+    """
+
+    @abc.abstractmethod
+    def __call__(self, metrics: Mapping[str, Any], steps: int) -> None:
+        """Take in one row."""
+
+    @abc.abstractmethod
+    def close(self, failed: bool = False) -> None:
+        """Write what is left and let go of files and connections; a second call does nothing.
+
+        Args:
+            failed: an exception ended the run.
+        """
+
+    def __enter__(self) -> "Logger":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close(failed=kind is not None)
+
+
+class JsonLinesLogger(Logger):
+    """Appends one JSON object per row, ``{"steps": ..., "losses/total": ..., ...}``; read it by :func:`read_metrics`.
+
+    Each line is handed to the operating system at once and whole, so that after a crash of the process at most the last
+    line is torn. JSON has no numbers that are not finite: they are the strings ``"NaN"``, ``"Infinity"`` and
+    ``"-Infinity"``, as in the JSON form of protocol buffers.
+
+    Args:
+        path: file to append to; made, with its folder, where there is none.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]):
+        self.path = pathlib.Path(path)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        # Unbuffered: one row is one write.
+        self._file = self.path.open("ab", buffering=0)
+        if not _ends_with_newline(self.path):
+            self._file.write(b"\n")
+
+    def __call__(self, metrics: Mapping[str, Any], steps: int) -> None:
+        if self._file.closed:
+            raise ValueError(f"the logger of {self.path} is closed: make a new one to append to the file.")
+        row = {"steps": int(steps), **{name: _to_json(number) for name, number in as_floats(metrics).items()}}
+        self._file.write(json.dumps(row, allow_nan=False).encode() + b"\n")
+
+    def close(self, failed: bool = False) -> None:
+        self._file.close()
+
+
+def read_metrics(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
+    """Read what :class:`JsonLinesLogger` wrote: one dict per row, floats by name and the integer ``"steps"``.
+
+    Lines that a crash has torn are left out.
+
+    Args:
+        path: the file; may still be growing.
+    """
+    rows = []
+    for line in pathlib.Path(path).read_bytes().splitlines():
+        with contextlib.suppress(ValueError):
+            row = json.loads(line)
+            if isinstance(row, dict) and "steps" in row:
+                rows.append({name: _from_json(value) for name, value in row.items()})
+    return rows
+
+
+class TensorBoardLogger(Logger):
+    """Writes an event file for TensorBoard, one scalar per metric.
+
+    Args:
+        folder: where to put it; made where there is none.
+
+    Raises:
+        ImportError: ``tensorboardX`` is missing.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]):
+        try:
+            from tensorboardX import SummaryWriter
+        except ImportError as error:
+            raise ImportError("TensorBoardLogger needs tensorboardX: pip install 'nnx-ppo[tensorboard]'") from error
+        self._writer = SummaryWriter(str(folder))
+        self._closed = False
+
+    def __call__(self, metrics: Mapping[str, Any], steps: int) -> None:
+        for name, number in as_floats(metrics).items():
+            self._writer.add_scalar(name, number, int(steps))
+
+    def close(self, failed: bool = False) -> None:
+        if not self._closed:
+            self._closed = True
+            self._writer.close()
+
+
+class WandbLogger(Logger):
+    """Sends rows to Weights & Biases; every metric is drawn over ``steps``.
+
+    Args:
+        **init_kwargs: of ``wandb.init``: ``project``, ``name``, ``config``, ``mode="offline"``, ...
+
+    Attributes:
+        run: the ``wandb`` run.
+
+    Raises:
+        ImportError: ``wandb`` is missing.
+    """
+
+    def __init__(self, **init_kwargs: Any):
+        self.run = _wandb().init(**init_kwargs)
+        # W&B's own counter refuses to go back, as it has to when a second run starts or one is resumed.
+        self.run.define_metric("steps")
+        self.run.define_metric("*", step_metric="steps")
+        _COUNTS_BY_ITSELF.add(self.run.id)
+        self._closed = False
+
+    def __call__(self, metrics: Mapping[str, Any], steps: int) -> None:
+        self.run.log({**as_floats(metrics), "steps": int(steps)})
+
+    def close(self, failed: bool = False) -> None:
+        if not self._closed:
+            self._closed = True
+            _COUNTS_BY_ITSELF.discard(self.run.id)
+            self.run.finish(exit_code=1 if failed else 0)
+
+
+_COUNTS_BY_ITSELF: set[str] = set()
+"""Open W&B runs whose own counter is not the number of environment steps."""
+
+
+class TableLogger(Logger):
+    """Shows the latest value of each metric in a table that stays in place on the terminal.
+
+    A metric that is not in every row (an evaluation's, say) stays, with the steps at which it was seen.
+
+    Args:
+        include: glob patterns on the names, for example ``("losses/*", "eval/episode_reward/mean")``; all by default.
+        console: a ``rich.console.Console``; standard output by default.
+    """
+
+    def __init__(self, include: Sequence[str] = ("*",), console: Any = None):
+        from rich.live import Live
+
+        self.include = (include,) if isinstance(include, str) else tuple(include)
+        self._latest: dict[str, tuple[float, int]] = {}
+        self._live = Live(console=console, get_renderable=self._table, refresh_per_second=4)
+
+    def __call__(self, metrics: Mapping[str, Any], steps: int) -> None:
+        for name, number in as_floats(metrics).items():
+            if any(fnmatch.fnmatchcase(name, pattern) for pattern in self.include):
+                self._latest[name] = number, int(steps)
+        self._live.start()
+
+    def close(self, failed: bool = False) -> None:
+        if self._live.is_started:
+            self._live.stop()
+
+    def _table(self) -> Any:
+        from rich.table import Table
+
+        table = Table("metric")
+        for title in ("value", "at step"):
+            table.add_column(title, justify="right")
+        for name, (number, steps) in self._latest.items():
+            table.add_row(name, f"{number:,.4g}", f"{steps:,}")
+        return table
+
+
+class _LogTo(Logger):
+    def __init__(self, loggers: tuple[LogFn, ...]):
+        self.loggers = loggers
+
+    def __call__(self, metrics: Mapping[str, Any], steps: int) -> None:
+        for logger in self.loggers:
+            logger(dict(metrics), steps)
+
+    def close(self, failed: bool = False) -> None:
+        with contextlib.ExitStack() as stack:
+            for logger in self.loggers:
+                if isinstance(logger, Logger):
+                    stack.callback(logger.close, failed)
+                elif hasattr(logger, "close"):
+                    stack.callback(logger.close)  # type: ignore[attr-defined]
+
+
+def log_to(*loggers: LogFn) -> Logger:
+    """One ``log_fn`` out of several: each gets every row, and each is closed, even where another one fails to.
+
+    Args:
+        *loggers: :class:`Logger` objects or any functions of ``(metrics, steps)``.
+    """
+    return _LogTo(loggers)
+
+
+def video_file_fn(folder: str | os.PathLike[str], fps: int = 30, format: str = "mp4") -> Callable[[VideoData], None]:
+    """A ``video_fn`` that writes ``folder/step_0000200000.mp4``.
+
+    Args:
+        folder: made where there is none.
+        fps: frames per second.
+        format: ``"mp4"`` (H.264) or ``"gif"``.
+
+    Raises:
+        ValueError: another format, or ``fps`` below 1.
+        ImportError: ``imageio`` is missing.
+    """
+    if format not in ("mp4", "gif"):
+        raise ValueError(f"format must be 'mp4' or 'gif', got {format!r}.")
+    _require_fps(fps)
+    _imageio()
+
+    def write(data: VideoData) -> None:
+        path = pathlib.Path(folder) / f"step_{data.step:010d}.{format}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _write_video(path, data.frames, fps)
+
+    return write
+
+
+def wandb_video_fn(key: str = "eval_video", fps: int = 30) -> Callable[[VideoData], None]:
+    """A ``video_fn`` that logs each video to the current W&B run.
+
+    Args:
+        key: name of the video there.
+        fps: frames per second.
+
+    Raises:
+        ValueError: ``fps`` below 1.
+        ImportError: ``wandb`` or ``imageio`` is missing.
+    """
+    _require_fps(fps)
+    wandb = _wandb()
+    _imageio()
+
+    def log(data: VideoData) -> None:
+        if wandb.run is None:
+            raise ValueError("wandb_video_fn needs a W&B run: call wandb.init(...) or make a WandbLogger first.")
+        # W&B copies the file while it logs.
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "video.mp4"
+            _write_video(path, data.frames, fps)
+            video = {key: wandb.Video(str(path), format="mp4")}
+            if wandb.run.id in _COUNTS_BY_ITSELF:
+                wandb.log({**video, "steps": data.step})
+            else:
+                wandb.log(video, step=data.step)
+
+    return log
+
+
+def _write_video(path: pathlib.Path, frames: np.ndarray, fps: int) -> None:
+    imageio, ffmpeg = _imageio()
+    if path.suffix == ".gif":
+        imageio.imwrite(path, frames, duration=1000 / fps, loop=0)
+        return
+    # H.264 halves the colour planes, and so needs even sizes.
+    even = np.pad(frames, ((0, 0), (0, frames.shape[1] % 2), (0, frames.shape[2] % 2), (0, 0)), mode="edge")
+    size = f"{even.shape[2]}x{even.shape[1]}"
+    # By hand, since imageio forks the process for it, which JAX's threads may not survive.
+    source = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", size, "-r", str(fps), "-i", "-"]
+    command = [ffmpeg.get_ffmpeg_exe(), "-v", "error", "-y", *source, "-c:v", "libx264", "-pix_fmt", "yuv420p"]
+    done = subprocess.run([*command, str(path)], input=even.tobytes(), capture_output=True)
+    if done.returncode:
+        raise OSError(f"ffmpeg could not write {path}: {done.stderr.decode(errors='replace').strip()}")
+
+
+def _require_fps(fps: int) -> None:
+    if not fps >= 1:
+        raise ValueError(f"fps must be at least 1 frame per second, got {fps!r}.")
+
+
+def as_floats(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """Python floats by name, from Python, NumPy or JAX scalars of any type.
+
+    Raises:
+        TypeError: a metric that is no scalar, by name.
+    """
+    return {name: _as_float(name, value) for name, value in metrics.items()}
+
+
+def _as_float(name: str, value: Any) -> float:
+    try:
+        return float(value.item() if hasattr(value, "item") else value)
+    except (TypeError, ValueError) as error:
+        what = f"an array of shape {list(value.shape)}" if hasattr(value, "shape") else repr(value)
+        raise TypeError(f"metric {name!r} must be a scalar, got {what}; log its mean, say, instead.") from error
+
+
+def _to_json(number: float) -> float | str:
+    if math.isfinite(number):
+        return number
+    return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
+
+
+def _from_json(value: Any) -> Any:
+    return float(value) if value in ("NaN", "Infinity", "-Infinity") else value
+
+
+def _ends_with_newline(path: pathlib.Path) -> bool:
+    """Whether a file is empty or ends where a line ends."""
+    with path.open("rb") as file:
+        if not file.seek(0, os.SEEK_END):
+            return True
+        file.seek(-1, os.SEEK_END)
+        return file.read() == b"\n"
+
+
+def _wandb() -> Any:
+    try:
+        import wandb
+    except ImportError as error:
+        raise ImportError("Weights & Biases needs its package: pip install 'nnx-ppo[wandb]'") from error
+    return wandb
+
+
+def _imageio() -> tuple[Any, Any]:
+    try:
+        import imageio.v3
+        import imageio_ffmpeg
+    except ImportError as error:
+        raise ImportError("videos need imageio with ffmpeg: pip install 'nnx-ppo[video]'") from error
+    return imageio.v3, imageio_ffmpeg
