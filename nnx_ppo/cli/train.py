@@ -104,6 +104,8 @@ def training_env(env: Any, config: RunConfig) -> Any:
 def annealed(config: TrainConfig) -> TrainConfig:
     """The same configuration with a learning rate that falls linearly to 0 at its last gradient step."""
     ppo = config.ppo
+    if callable(ppo.learning_rate):
+        raise TypeError("anneal_learning_rate needs a constant learning rate to start from, got a schedule.")
     iterations = -(-ppo.total_steps // ppo.steps_per_iteration)
     rate = optax.linear_schedule(ppo.learning_rate, 0.0, iterations * ppo.n_epochs * ppo.n_minibatches)
     return dataclasses.replace(config, ppo=dataclasses.replace(ppo, learning_rate=rate))
