@@ -165,7 +165,7 @@ def make_evaluation(
     asked = logging_level & (LoggingLevel.NETWORK_METRICS | LoggingLevel.ENV_METRICS)
 
     def prepare(networks: StatefulModule) -> Any:
-        graphdef, variables = _in_eval_mode(networks)
+        graphdef, variables = in_eval_mode(networks)
         run = _compiled_evaluation(Identity(env), graphdef, n_envs, max_episode_length, logging_percentiles, asked)
         return run, variables
 
@@ -222,7 +222,7 @@ def record_activations_rollout(
         raise ValueError(
             "include, exclude and what belong to with_recording(...) when the network is already recordable."
         )
-    graphdef, variables = _in_eval_mode(network)
+    graphdef, variables = in_eval_mode(network)
     run = _compiled_recording(Identity(env), graphdef, n_envs, max_episode_length)
     return run(variables, as_key(key))
 
@@ -268,14 +268,14 @@ def _for_each_chunk(mask: jax.Array, body: Callable[[Any, jax.Array], Any], star
     return jax.lax.while_loop(lambda loop: jnp.any(loop[0]), step, (mask, start))[1]
 
 
-def _in_eval_mode(networks: StatefulModule) -> tuple[Any, Any]:
+def in_eval_mode(networks: StatefulModule) -> tuple[Any, Any]:
     """Graph definition and variables of the network in eval mode; the network itself is not touched."""
     twin = nnx.merge(*nnx.split(networks), copy=True)
     twin.eval()
     return nnx.split(twin)
 
 
-def _start(env: VectorEnv, graphdef: Any, variables: Any, n_envs: int, key: jax.Array) -> tuple[Any, Any, Scannable]:
+def start_episodes(env: VectorEnv, graphdef: Any, variables: Any, n_envs: int, key: jax.Array) -> tuple[Any, Any, Scannable]:
     """Start states, carry and network of a rollout in which everything random follows from ``key``."""
     network_key, env_key = jax.random.split(key)
     networks = nnx.merge(graphdef, variables)
@@ -302,7 +302,7 @@ def _compiled_evaluation(
         }
 
     def run(variables: Any, key: jax.Array) -> Evaluation:
-        env_state, carry, net = _start(venv, graphdef, variables, n_envs, key)
+        env_state, carry, net = start_episodes(venv, graphdef, variables, n_envs, key)
 
         def first_step() -> Any:
             step = policy_step(venv, net.at(net.streams), env_state, carry)
@@ -344,7 +344,7 @@ def _compiled_recording(
     venv = vectorize(env.value)
 
     def run(variables: Any, key: jax.Array) -> tuple[Any, jax.Array]:
-        env_state, carry, net = _start(venv, graphdef, variables, n_envs, key)
+        env_state, carry, net = start_episodes(venv, graphdef, variables, n_envs, key)
 
         def body(loop: Any, _: None) -> Any:
             env_state, carry, streams, ended = loop

@@ -12,7 +12,7 @@ from flax import nnx
 
 from nnx_ppo._pytree import Identity
 from nnx_ppo.algorithms.metrics import total_reward
-from nnx_ppo.algorithms.rollout import _in_eval_mode, _start, policy_step
+from nnx_ppo.algorithms.rollout import in_eval_mode, policy_step, start_episodes
 from nnx_ppo.algorithms.types import RLEnv
 from nnx_ppo.envs.vector import vectorize
 from nnx_ppo.networks._rng import as_key
@@ -122,7 +122,7 @@ def _to_uint8(array: np.ndarray) -> np.ndarray:
 
 
 def _prepare(env: RLEnv, networks: StatefulModule, episode_length: int) -> tuple[Any, Any]:
-    graphdef, variables = _in_eval_mode(networks)
+    graphdef, variables = in_eval_mode(networks)
     return _compiled_filming(Identity(env), graphdef, episode_length), variables
 
 
@@ -135,7 +135,7 @@ def _compiled_filming(env: Identity, graphdef: Any, episode_length: int) -> Any:
         return keep(jax.tree.map(lambda x: x[0], states))
 
     def run(variables: Any, key: jax.Array) -> Any:
-        env_state, carry, net = _start(venv, graphdef, variables, 1, key)
+        env_state, carry, net = start_episodes(venv, graphdef, variables, 1, key)
         first = only(env_state)
         states = jax.tree.map(lambda x: jnp.broadcast_to(x, (episode_length + 1, *x.shape)), first)
 
