@@ -275,7 +275,9 @@ def in_eval_mode(networks: StatefulModule) -> tuple[Any, Any]:
     return nnx.split(twin)
 
 
-def start_episodes(env: VectorEnv, graphdef: Any, variables: Any, n_envs: int, key: jax.Array) -> tuple[Any, Any, Scannable]:
+def start_episodes(
+    env: VectorEnv, graphdef: Any, variables: Any, n_envs: int, key: jax.Array
+) -> tuple[Any, Any, Scannable]:
     """Start states, carry and network of a rollout in which everything random follows from ``key``."""
     network_key, env_key = jax.random.split(key)
     networks = nnx.merge(graphdef, variables)
