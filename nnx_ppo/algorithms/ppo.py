@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from nnx_ppo._compile import quick_jit
 from nnx_ppo._pytree import Identity, PyTreeNode
 from nnx_ppo.algorithms.advantages import advantages_and_targets
 from nnx_ppo.algorithms.advantages import gae as gae
@@ -329,7 +330,7 @@ def _finish(initial: TrainingState, state: LoopState, steps: int) -> TrainingSta
 
 @functools.lru_cache(maxsize=64)
 def _compiled_reset(env: Identity) -> Callable[[jax.Array], Any]:
-    return jax.jit(vectorize(env.value).reset)
+    return quick_jit(vectorize(env.value).reset)
 
 
 @functools.lru_cache(maxsize=64)

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from nnx_ppo._compile import quick_jit
 from nnx_ppo._pytree import Identity, PyTreeNode, tree_where
 from nnx_ppo.algorithms import metrics as metrics_lib
 from nnx_ppo.algorithms.types import LoggingLevel, RLEnv, Transition
@@ -336,7 +337,7 @@ def _compiled_evaluation(
         *_, lifespan, (rewards, seen) = jax.lax.while_loop(unfinished, body, start)
         return Evaluation(metrics_lib.evaluation_row(rewards, lifespan, seen, percentiles), lifespan.sum())
 
-    return jax.jit(run)
+    return quick_jit(run)
 
 
 @functools.lru_cache(maxsize=64)
@@ -359,4 +360,4 @@ def _compiled_recording(
         start = (env_state, carry, net.streams, jnp.zeros(n_envs, bool))
         return jax.lax.scan(body, start, length=max_episode_length)[1]
 
-    return jax.jit(run)
+    return quick_jit(run)

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from nnx_ppo._compile import quick_jit
 from nnx_ppo._pytree import Identity
 from nnx_ppo.algorithms.metrics import total_reward
 from nnx_ppo.algorithms.rollout import in_eval_mode, policy_step, start_episodes
@@ -155,4 +156,4 @@ def _compiled_filming(env: Identity, graphdef: Any, episode_length: int) -> Any:
         length, *_, states, total = jax.lax.while_loop(unfinished, body, start)
         return states, total, length
 
-    return jax.jit(run)
+    return quick_jit(run)

@@ -19,8 +19,7 @@ from tests.helpers import RandomEnds, assert_same_bits, lstm, mlp
 EVAL = EvalConfig(every_steps=4, n_envs=1, max_episode_length=3)
 
 
-@pytest.mark.parametrize("make", [mlp, lstm])
-@pytest.mark.parametrize(("n_envs", "rollout_length"), [(1, 1), (1, 3), (3, 1)])
+@pytest.mark.parametrize(("make", "n_envs", "rollout_length"), [(mlp, 1, 1), (lstm, 1, 3), (lstm, 3, 1)])
 def test_one_environment_and_one_step(make, n_envs, rollout_length):
     settings = PPOConfig(
         n_envs=n_envs, rollout_length=rollout_length, total_steps=7, n_epochs=1, n_minibatches=1, learning_rate=1e-3
