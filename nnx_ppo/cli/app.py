@@ -36,6 +36,9 @@ def main(args: Sequence[str] | None = None) -> None:
     Raises:
         SystemExit: with 2 after a mistake in what was asked for, with 130 after Ctrl-C; ``--help`` exits with 0.
     """
+    # A console script, unlike `python -m`, does not look for modules in the folder that it is called from.
+    if os.getcwd() not in sys.path and "" not in sys.path:
+        sys.path.append(os.getcwd())
     try:
         command = tyro.extras.subcommand_cli_from_dict(
             COMMANDS, prog="nnx-ppo", description="PPO for stateful networks.", args=args, registry=REGISTRY

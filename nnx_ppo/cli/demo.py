@@ -4,7 +4,10 @@ An LSTM has to swing up and balance a pendulum whose angular velocity it is not 
 """
 
 import dataclasses
+import os
 import pathlib
+import shutil
+import sys
 from typing import Any
 
 import jax
@@ -135,11 +138,21 @@ def _files(folder: RunFolder) -> Table:
 
 
 def _next_steps(folder: RunFolder) -> str:
+    command, python = _as_typed("nnx-ppo"), _as_typed("python")
     return (
         "What to type next:\n"
-        f"  nnx-ppo eval {folder.path}\n"
-        f"  nnx-ppo record {folder.path} --out actor.npz --include '*/action/*'\n"
-        f"  nnx-ppo train gymnax:CartPole-v1 --out runs/cartpole\n"
-        f'  python -c "import numpy as np; print({{k: v.shape for k, v in '
+        f"  {command} eval {folder.path}\n"
+        f"  {command} record {folder.path} --out actor.npz --include '*/action/*'\n"
+        f"  {command} train gymnax:CartPole-v1 --out runs/cartpole\n"
+        f'  {python} -c "import numpy as np; print({{k: v.shape for k, v in '
         f"np.load('{folder.recordings / 'activations.npz'}').items()}})\""
     )
+
+
+def _as_typed(program: str) -> str:
+    """A program of this Python environment as the user has to type it: with its path where it is not on PATH."""
+    here = pathlib.Path(sys.executable).with_name(program)
+    found = shutil.which(program)
+    if not here.exists() or (found is not None and pathlib.Path(found).samefile(here)):
+        return program
+    return os.path.relpath(here) if here.is_relative_to(pathlib.Path.cwd()) else str(here)

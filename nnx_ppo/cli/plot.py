@@ -14,11 +14,13 @@ from nnx_ppo.cli.console import stdout
 from nnx_ppo.cli.progress import REWARD
 from nnx_ppo.cli.run_config import RunConfig
 from nnx_ppo.cli.run_folder import RunFolder, RunFolderError
-from nnx_ppo.networks.naming import near_names
 from nnx_ppo.recordings.plots import Curve, plot_learning_curves
 
 ROWS = 12
 BAR_WIDTH = 30
+
+
+PICTURES = (".png", ".pdf", ".svg")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,11 +39,13 @@ class Plot:
         """Draw, and say where the picture is."""
         if not self.runs:
             raise ValueError("name at least one run folder: nnx-ppo plot RUN [RUN ...].")
+        out = self.out or self.runs[0] / "learning_curve.png"
+        if out.suffix not in PICTURES:
+            raise ValueError(f"--out must name a picture that ends in one of {', '.join(PICTURES)}, got {out}.")
         groups = group_by_seed([RunFolder.open(path) for path in self.runs])
         curves = {label: curve_of([_series(run, self.metric) for run in runs]) for label, runs in groups.items()}
         for label, curve in curves.items():
             stdout.print(curve_table(label, self.metric, curve))
-        out = self.out or self.runs[0] / "learning_curve.png"
         plot_learning_curves(curves, ylabel=self.metric).savefig(out)
         stdout.print(f"Picture: {out}", soft_wrap=True)
 
@@ -83,8 +87,7 @@ def _series(run: RunFolder, metric: str) -> dict[int, dict[str, Any]]:
     series = {steps: row for steps, row in series.items() if metric in row}
     if not series:
         names = sorted({name for row in rows for name in row})
-        near = near_names(metric, names)
-        raise ValueError(f"{run.path} has logged no {metric!r}; it has {', '.join(near or names)}.")
+        raise ValueError(f"{run.path} has logged no {metric!r}; it has {', '.join(names)}.")
     # A mean over episodes comes with their percentiles, under the same name but for its end.
     stem = metric.removesuffix("mean")
     return {

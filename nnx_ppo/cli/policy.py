@@ -34,8 +34,12 @@ def save_policy(path: pathlib.Path, network: nnx.Module, steps: int) -> pathlib.
     with _checkpointer() as checkpointer:
         checkpointer.save((aside / "arrays").absolute(), arrays)
     (aside / "policy.json").write_text(json.dumps({"steps": steps, "keys": keys}, indent=2))
-    shutil.rmtree(path, ignore_errors=True)
+    old = path.with_name(f".{path.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    if path.exists():
+        path.replace(old)
     aside.replace(path)
+    shutil.rmtree(old, ignore_errors=True)
     return path
 
 

@@ -38,6 +38,7 @@ class TrainingProgress:
         )
         self._task = self._progress.add_task("starting", total=total_steps, start=False, reward="-")
         self._started = False
+        self._warned = False
 
     def __enter__(self) -> "TrainingProgress":
         self._progress.start()
@@ -51,12 +52,21 @@ class TrainingProgress:
     def on_phase(self, phase: str) -> None:
         """Show what the run is busy with: ``"compiling"``, ``"training"``, ``"evaluating"``."""
         self._progress.update(self._task, description=phase)
+        if phase == "compiling" and not self._console.is_terminal:
+            self._console.print("Compiling the training step.")
 
     def log(self, metrics: Mapping[str, Any], steps: int) -> None:
         """Take in one iteration; ``log_fn`` of a training run."""
         if REWARD in metrics:
             self._progress.update(self._task, reward=f"{float(metrics[REWARD]):,.1f}")
             self._console.print(f"{steps:>12,} steps   evaluation reward {float(metrics[REWARD]):>10,.2f}")
+        if metrics.get("nonfinite", 0) > 0 and not self._warned:
+            self._warned = True
+            self._console.print(
+                f"Warning: {metrics['nonfinite']:,.0f} numbers of the training log are not finite at {steps:,} steps. "
+                "Look at the rewards and observations of the environment, and at the learning rate.",
+                style="yellow",
+            )
         if steps > 0 and not self._started:
             # The clock starts after the first iteration, so that compiling does not count as slow training.
             self._progress.start_task(self._task)

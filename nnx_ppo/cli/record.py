@@ -51,6 +51,8 @@ class Record:
             enable_compilation_cache()
         folder, config, env, network = restore_run(self.run_folder)
         out = self.out or folder.recordings / "activations.npz"
+        if out.suffix != ".npz":
+            raise ValueError(f"--out must name an .npz file, which a recording is, got {out}.")
         require_free(out, self.replace)
         activations, dones = record_activations_rollout(
             env,

@@ -5,6 +5,7 @@ import importlib.util
 import json
 import math
 import pathlib
+import time
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -32,6 +33,9 @@ from nnx_ppo.cli.run_folder import RunFolder
 from nnx_ppo.envs import make_env
 from nnx_ppo.networks.types import StatefulModule
 from nnx_ppo.wrappers import EpisodeWrapper, RewardScalingWrapper
+
+SAVE_EVERY_S = 60.0
+"""Least time between two saves of the policy at evaluations, so that saving does not slow down short iterations."""
 
 Destination = Literal["jsonl", "tensorboard", "wandb"]
 
@@ -138,13 +142,16 @@ def train_run(
         require_render(env)
     network = build_network(config.network, env, config.train.seed)
     folder = RunFolder.create(out, config)
-    steps_done = 0
+    steps_done, saved_at = 0, time.monotonic()
 
     def log(metrics: dict[str, Any], steps: int) -> None:
-        nonlocal steps_done
+        nonlocal steps_done, saved_at
         steps_done = steps
         write(metrics, steps)
         progress.log(metrics, steps)
+        if REWARD in metrics and steps and time.monotonic() - saved_at > SAVE_EVERY_S:
+            folder.save_policy(network, steps)
+            saved_at = time.monotonic()
 
     try:
         with (

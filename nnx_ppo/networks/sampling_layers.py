@@ -36,6 +36,8 @@ class ActionSampler(StatefulModule):
     """
 
     def __init__(self, rng: nnx.Rngs | nnx.RngStream, entropy_weight: float):
+        if not math.isfinite(entropy_weight):
+            raise ValueError(f"{type(self).__name__}: entropy_weight must be a finite number, got {entropy_weight!r}.")
         self.rng = own_stream(rng)
         self.entropy_weight = entropy_weight
         self.deterministic = False
@@ -108,9 +110,9 @@ class NormalTanhSampler(ActionSampler):
         std_scale: float = 1.0,
     ):
         super().__init__(rng, entropy_weight)
-        if not min_std >= 0:
+        if not (math.isfinite(min_std) and min_std >= 0):
             raise ValueError(f"NormalTanhSampler: min_std must be at least 0, got {min_std!r}.")
-        if not std_scale > 0:
+        if not (math.isfinite(std_scale) and std_scale > 0):
             raise ValueError(f"NormalTanhSampler: std_scale must be above 0, got {std_scale!r}.")
         self.min_std = min_std
         self.std_scale = std_scale

@@ -231,3 +231,33 @@ def test_ctrl_c_saves_the_policy_and_exits_with_130(tmp_path):
     assert "Traceback" not in err
     _, _, _, network = restore_run(tmp_path / "run")
     assert network.initialize_state(1) is not None
+
+
+def test_modules_of_the_current_folder_are_found(tmp_path, monkeypatch, capsys):
+    (tmp_path / "my_envs_here.py").write_text(
+        "from nnx_ppo.envs.probes import ConstantReward\n\n\ndef make():\n    return ConstantReward()\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry not in ("", str(tmp_path))])
+    main(["train", "my_envs_here:make", "--out", "run", *TINY[3:], "--ppo.total-steps", "32"])
+    assert RunFolder.open(tmp_path / "run").config().env == "my_envs_here:make"
+
+
+@pytest.mark.parametrize(
+    ("words", "match"),
+    [
+        (["train", *TINY, "--out", "x", "--network.entropy-weight", "nan"], "entropy_weight must be a finite number"),
+        (["train", *TINY, "--out", "x", "--train-episode-length", "0"], "train_episode_length must be at least 1"),
+    ],
+)
+def test_more_bad_options(tmp_path, monkeypatch, capsys, words, match):
+    monkeypatch.chdir(tmp_path)
+    assert match in fails(capsys, *words)
+    assert not (tmp_path / "x").exists()
+
+
+def test_pictures_and_recordings_have_the_right_suffix(run, tmp_path, capsys):
+    assert "must name a picture that ends in one of .png, .pdf, .svg" in fails(
+        capsys, "plot", str(run), "--out", str(tmp_path / "curve.xyz")
+    )
+    assert "must name an .npz file" in fails(capsys, "record", str(run), "--out", str(tmp_path / "recording.txt"))

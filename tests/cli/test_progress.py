@@ -35,7 +35,7 @@ def test_the_clock_starts_after_the_first_iteration():
     assert task.start_time is not None
 
 
-def test_a_file_gets_one_line_per_evaluation():
+def test_a_file_gets_one_line_per_evaluation_and_one_for_compiling():
     log = io.StringIO()
     with TrainingProgress(1000, Console(file=log)) as progress:
         progress.on_phase("compiling")
@@ -43,4 +43,18 @@ def test_a_file_gets_one_line_per_evaluation():
         progress.log({"losses/total": 1.0}, 100)
         progress.log({"eval/episode_reward/mean": float("nan")}, 200)
     lines = [" ".join(line.split()) for line in log.getvalue().splitlines()]
-    assert lines == ["0 steps evaluation reward -1.50", "200 steps evaluation reward nan"]
+    assert lines == [
+        "Compiling the training step.",
+        "0 steps evaluation reward -1.50",
+        "200 steps evaluation reward nan",
+    ]
+
+
+def test_numbers_that_are_not_finite_are_pointed_out_once():
+    console = Console(file=io.StringIO(), width=300)
+    with TrainingProgress(100, console) as progress:
+        progress.log({"nonfinite": 0.0}, 10)
+        assert "Warning" not in console.file.getvalue()
+        progress.log({"nonfinite": 3.0}, 20)
+        progress.log({"nonfinite": 3.0}, 30)
+    assert console.file.getvalue().count("Warning: 3 numbers of the training log are not finite at 20 steps") == 1
