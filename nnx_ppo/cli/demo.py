@@ -12,7 +12,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from rich.table import Table
 
 from nnx_ppo.algorithms.config import EvalConfig, PPOConfig, TrainConfig
 from nnx_ppo.algorithms.rollout import record_activations_rollout
@@ -92,7 +91,7 @@ class Demo:
         save_recording(folder.recordings / "activations.npz", flat, dones)
         _draw(folder, flat, dones)
         stdout.print(layer_table(summarize(flat, dones)))
-        stdout.print(_files(folder))
+        stdout.print(_files(folder), soft_wrap=True)
         stdout.print(_next_steps(folder), soft_wrap=True)
 
 
@@ -127,14 +126,15 @@ def _draw(folder: RunFolder, activations: dict[str, Any], dones: np.ndarray) -> 
     heat_map.savefig(folder.path / "activations.png")
 
 
-def _files(folder: RunFolder) -> Table:
-    table = Table("file", "what it is", title="Where things are")
-    table.columns[0].overflow = "fold"
-    table.add_row(str(folder.path / "learning_curve.png"), "reward while it learned")
-    table.add_row(str(folder.path / "activations.png"), "units over time, one episode")
-    table.add_row(str(folder.recordings / "activations.npz"), "all activations, [time, episode, unit]")
-    table.add_row(str(folder.path / "metrics.jsonl"), "the training log")
-    return table
+def _files(folder: RunFolder) -> str:
+    files = {
+        folder.path / "learning_curve.png": "reward while it learned",
+        folder.path / "activations.png": "units over time, one episode",
+        folder.recordings / "activations.npz": "all activations, [time, episode, unit]",
+        folder.path / "metrics.jsonl": "the training log",
+    }
+    width = max(len(str(path)) for path in files)
+    return "\n".join(["Where things are:", *(f"  {path!s:<{width}}  {what}" for path, what in files.items())])
 
 
 def _next_steps(folder: RunFolder) -> str:
