@@ -13,7 +13,20 @@ def quick_jit(function: Callable[..., Any]) -> Any:
     On CPU, compiling a simulator takes longer than such a program ever runs, so the compiler is told to spend less.
     What the program computes is the same; the training iteration, which runs all the time, is compiled in full.
     """
-    return jax.jit(function, compiler_options=_quick_options())
+    full, quick = jax.jit(function), jax.jit(function, compiler_options=_quick_options())
+
+    @functools.wraps(function)
+    def call(*args: Any) -> Any:
+        try:
+            return quick(*args)
+        except ValueError as error:
+            # Inside another traced function, JAX takes no options: there the outer program decides.
+            if "compiler_options" not in str(error):
+                raise
+            return full(*args)
+
+    call.lower = quick.lower  # type: ignore[attr-defined]
+    return call
 
 
 @functools.cache
