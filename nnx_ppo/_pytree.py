@@ -1,5 +1,6 @@
 """Tree helpers that every layer of the library shares; knows nothing of networks, environments or PPO."""
 
+import functools
 import itertools
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -78,6 +79,11 @@ def split_dicts(tree: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:
 def fold_time(tree: T) -> T:
     """Merge the two leading axes, ``[T, B, ...] -> [T * B, ...]``."""
     return jax.tree.map(lambda x: x.reshape((x.shape[0] * x.shape[1],) + x.shape[2:]), tree)
+
+
+def total(tree: Any) -> jax.Array:
+    """Sum of a tree's leaves, which have one shape: over reward keys, action heads, critic heads."""
+    return functools.reduce(jnp.add, jax.tree.leaves(tree))
 
 
 def has_leaves(tree: Any) -> bool:

@@ -1,12 +1,11 @@
 """The PPO loss: clipped surrogate, critic error, what the modules add."""
 
-import functools
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from nnx_ppo._pytree import PyTreeNode
+from nnx_ppo._pytree import PyTreeNode, total
 from nnx_ppo.algorithms.advantages import normalize
 from nnx_ppo.algorithms.config import PPOConfig
 from nnx_ppo.algorithms.types import LoggingLevel
@@ -63,8 +62,8 @@ def actor_advantages(advantages: Any, heads: Any, combine: bool) -> Any:
         combine: sum the advantages of all reward keys for every head.
     """
     if combine or jax.tree.structure(advantages).num_leaves == 1:
-        total = _total(advantages)
-        return jax.tree.map(lambda _: total, heads)
+        combined = total(advantages)
+        return jax.tree.map(lambda _: combined, heads)
     return advantages
 
 
@@ -84,9 +83,9 @@ def ppo_loss(networks: StatefulModule, batch: Batch, config: PPOConfig) -> tuple
     errors = jax.tree.map(
         lambda value, target: 0.5 * jnp.mean((value - target) ** 2), out.output.value_estimates, batch.targets
     )
-    actor_loss, critic_loss = _total(surrogate), _total(errors)
+    actor_loss, critic_loss = total(surrogate), total(errors)
     regularization = jnp.mean(out.regularization_loss)
-    total = actor_loss + config.critic_loss_weight * critic_loss + regularization
+    loss = actor_loss + config.critic_loss_weight * critic_loss + regularization
     parts: dict[str, jax.Array] = {}
     if LoggingLevel.LOSSES in config.logging_level:
         parts |= {
@@ -94,13 +93,13 @@ def ppo_loss(networks: StatefulModule, batch: Batch, config: PPOConfig) -> tuple
             "losses/critic_loss": critic_loss,
             "losses/entropy": policy_entropy(networks, out),
             "losses/regularization": regularization,
-            "losses/total": total,
+            "losses/total": loss,
         }
     if LoggingLevel.ACTOR_EXTRA in config.logging_level:
         outside = [jnp.abs(jnp.expm1(log_ratio)) > config.clip_range for log_ratio in jax.tree.leaves(log_ratios)]
-        parts["losses/clipping_fraction"] = jnp.mean(jnp.stack(outside).astype(total.dtype))
-        parts["losses/approx_kl"] = _total(jax.tree.map(lambda log_ratio: approx_kl(log_ratio).mean(), log_ratios))
-    return total, parts
+        parts["losses/clipping_fraction"] = jnp.mean(jnp.stack(outside).astype(loss.dtype))
+        parts["losses/approx_kl"] = total(jax.tree.map(lambda log_ratio: approx_kl(log_ratio).mean(), log_ratios))
+    return loss, parts
 
 
 def policy_entropy(networks: StatefulModule, out: StatefulModuleOutput) -> jax.Array:
@@ -117,9 +116,5 @@ def policy_entropy(networks: StatefulModule, out: StatefulModuleOutput) -> jax.A
                 metrics = metrics.get(key) if isinstance(metrics, dict) else None
             found.append(metrics)
     if found and all(entropy is not None for entropy in found):
-        return _total([entropy.mean() for entropy in found])
-    return -_total([log_likelihood.mean() for log_likelihood in jax.tree.leaves(out.output.loglikelihoods)])
-
-
-def _total(tree: Any) -> jax.Array:
-    return functools.reduce(jnp.add, jax.tree.leaves(tree))
+        return total([entropy.mean() for entropy in found])
+    return -total([log_likelihood.mean() for log_likelihood in jax.tree.leaves(out.output.loglikelihoods)])

@@ -1,7 +1,6 @@
 """Stage 6, metrics: trees become one flat row of named scalars. Every name stands in one table, :data:`TABLE`."""
 
 import dataclasses
-import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx, struct
 
-from nnx_ppo._pytree import PyTreeNode, expand_to
+from nnx_ppo._pytree import PyTreeNode, expand_to, total
 from nnx_ppo.algorithms.config import PPOConfig
 from nnx_ppo.algorithms.types import LoggingLevel, Transition
 from nnx_ppo.networks.naming import path_string
@@ -151,10 +150,10 @@ class Collector:
         self._count(value)
         self.scalars[name] = jnp.asarray(value)
 
-    def reduced(self, name: str, x: jax.Array, percentiles: Percentiles | str = "own") -> None:
+    def reduced(self, name: str, x: jax.Array) -> None:
         """Add the statistics of all finite entries of ``x``, any shape."""
         self._count(x)
-        self.scalars |= reduce(name, x, self.percentiles if isinstance(percentiles, str) else percentiles)
+        self.scalars |= reduce(name, x, self.percentiles)
 
     def tree(self, name: str, tree: Any) -> None:
         """Add the statistics of every leaf ``[T, N, ...]``; a leaf ``[T]``, a scalar per step, keeps its name."""
@@ -247,11 +246,6 @@ def _entry_name(entry: Any) -> str:
     return str(entry)
 
 
-def total_reward(rewards: Any) -> jax.Array:
-    """Sum over reward keys."""
-    return functools.reduce(jnp.add, jax.tree.leaves(rewards))
-
-
 def training_row(
     rollout: Transition, values: Any, targets: Any, losses: Mapping[str, jax.Array], networks: nnx.Module,
     config: PPOConfig,
@@ -272,7 +266,7 @@ def training_row(
     collect = Collector(config.logging_percentiles)
     for name, value in losses.items():
         collect.scalar(name, value)
-    reward = total_reward(rollout.rewards)
+    reward = total(rollout.rewards)
     if LoggingLevel.ROLLOUT_STATS in level:
         collect.reduced("rollout_batch/reward", reward)
         if not isinstance(rollout.rewards, jax.Array):
@@ -285,7 +279,7 @@ def training_row(
         collect._count(reward)
     if LoggingLevel.CRITIC_EXTRA in level:
         collect.tree("losses/predicted_value", values)
-        collect.scalar("losses/explained_variance", explained_variance(total_reward(values), total_reward(targets)))
+        collect.scalar("losses/explained_variance", explained_variance(total(values), total(targets)))
     if LoggingLevel.ACTOR_EXTRA in level:
         collect.tree("rollout_batch/log_likelihood", rollout.network_output.loglikelihoods)
     if LoggingLevel.ROLLOUT_OBS in level:
@@ -319,13 +313,12 @@ def evaluation_row(rewards: Any, lifespan: jax.Array, seen: Any, percentiles: Pe
         percentiles: over episodes, in addition to (rewards) or instead of (the rest) mean and standard deviation.
     """
     collect = Collector(percentiles)
-    terms = {"eval/episode_reward": total_reward(rewards)}
+    terms = {"eval/episode_reward": total(rewards)}
     if not isinstance(rewards, jax.Array):
         terms |= {f"eval/episode_reward/{path}": leaf for path, leaf in flat_names(rewards).items()}
     for name, term in terms.items():
-        collect.reduced(name, term, None)
-        if percentiles is not None:
-            collect.scalars |= reduce(name, term, percentiles)
+        collect.scalars |= reduce(name, term, None)
+        collect.reduced(name, term)
     collect.reduced("eval/lifespan", lifespan)
     steps = jnp.maximum(lifespan, 1)
     for group, leaves in seen.items():

@@ -185,10 +185,11 @@ def train_ppo(
     config = _with_overrides(config or TrainConfig(), total_steps, seed)
     ppo = config.ppo
     check_fit(env, networks, ppo)
-    if eval_env is not None and (config.eval.enabled or config.video.enabled):
-        check_fit(eval_env, networks, ppo)
+    shown_env = env if eval_env is None else eval_env
+    if shown_env is not env and (config.eval.enabled or config.video.enabled):
+        check_fit(shown_env, networks, ppo)
     if config.video.enabled and video_fn is not None:
-        require_render(eval_env if eval_env is not None else env)
+        require_render(shown_env)
     if initial_state is None:
         initial_state = new_training_state(
             env, networks, ppo.n_envs, config.seed, ppo.learning_rate, ppo.gradient_clipping, ppo.weight_decay
@@ -201,9 +202,9 @@ def train_ppo(
     eval_history: list[dict[str, Any]] = []
     periodic = []
     if config.eval.enabled:
-        periodic.append(_evaluation(eval_env if eval_env is not None else env, networks, config, eval_history))
+        periodic.append(_evaluation(shown_env, networks, config, eval_history))
     if config.video.enabled and video_fn is not None:
-        periodic.append(_videos(eval_env if eval_env is not None else env, networks, config, video_fn))
+        periodic.append(_videos(shown_env, networks, config, video_fn))
     if checkpoint_fn is not None:
         periodic.append(_checkpoints(checkpoint_fn, initial_state, config.checkpoint_every_steps))
     state, progress = train_loop(

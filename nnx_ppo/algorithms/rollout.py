@@ -55,6 +55,12 @@ class Scannable:
         """The network with its random streams at the given state."""
         return nnx.merge(self.graphdef, streams, self.rest, copy=True)
 
+    def act(self, env: VectorEnv, env_state: Any, network_state: Carry, streams: Any) -> tuple[Step, Any]:
+        """Act once in every environment; returns the step, and the random streams after it."""
+        acting = self.at(streams)
+        step = policy_step(env, acting, env_state, network_state)
+        return step, nnx.state(acting, nnx.RngState)
+
 
 def unroll_env(
     env: RLEnv, env_state: Any, networks: StatefulModule, network_state: Carry, unroll_length: int, key: jax.Array
@@ -78,10 +84,8 @@ def unroll_env(
 
     def body(loop: Any, step_key: jax.Array) -> Any:
         env_state, network_state, streams = loop
-        acting = net.at(streams)
-        step = policy_step(venv, acting, env_state, network_state)
+        step, streams = net.act(venv, env_state, network_state, streams)
         after, carry = step.after, step.out.next_state
-        streams = nnx.state(acting, nnx.RngState)
         final_values = _final_values(net.at, streams, after, carry, step.out.output.value_estimates)
         env_state = _restart(venv, step.env_state, after.done, step_key)
         transition = Transition(
@@ -98,7 +102,7 @@ def unroll_env(
             rollout_extras=step.out.rollout_extras,
             final_values=final_values,
         )
-        return (env_state, reset_where(acting, after.done, carry), streams), transition
+        return (env_state, reset_where(net.at(streams), after.done, carry), streams), transition
 
     keys = jax.random.split(as_key(key), unroll_length)
     start = (venv.cast(env_state), network_state, net.streams)
@@ -237,7 +241,7 @@ def _final_values(at: Callable[[Any], StatefulModule], streams: Any, after: Read
     def value(loop: Any, index: jax.Array) -> Any:
         chunk_carry, obs = jax.tree.map(lambda x: x.at[index].get(mode="clip"), (carry, after.obs))
         estimates = at(streams)(chunk_carry, obs).output.value_estimates
-        return jax.tree.map(lambda all_, some: all_.at[index].set(some, mode="drop"), loop, estimates)
+        return _put(loop, index, estimates)
 
     return _for_each_chunk(after.truncated, value, jax.tree.map(jnp.zeros_like, like))
 
@@ -247,10 +251,14 @@ def _restart(env: VectorEnv, env_state: Any, done: jax.Array, key: jax.Array) ->
 
     def reset(loop: Any, index: jax.Array) -> Any:
         keys = jax.vmap(functools.partial(jax.random.fold_in, key))(index)
-        fresh = env.reset_episode(keys)
-        return jax.tree.map(lambda all_, some: all_.at[index].set(some, mode="drop"), loop, fresh)
+        return _put(loop, index, env.reset_episode(keys))
 
     return _for_each_chunk(done, reset, env_state)
+
+
+def _put(everything: Any, index: jax.Array, some: Any) -> Any:
+    """Replace the entries at ``index`` of every leaf; an index out of range is left out."""
+    return jax.tree.map(lambda all_, new: all_.at[index].set(new, mode="drop"), everything, some)
 
 
 def _for_each_chunk(mask: jax.Array, body: Callable[[Any, jax.Array], Any], start: Any) -> Any:
@@ -318,15 +326,13 @@ def _compiled_evaluation(
 
         def body(loop: Any) -> Any:
             t, env_state, carry, streams, alive, lifespan, totals = loop
-            acting = net.at(streams)
-            step = policy_step(venv, acting, env_state, carry)
+            step, streams = net.act(venv, env_state, carry, streams)
             totals = jax.tree.map(
                 lambda total, x: tree_where(alive, total + x.astype(total.dtype), total),
                 totals,
                 (step.after.reward, watched(step)),
             )
             lifespan = lifespan + alive.astype(lifespan.dtype)
-            streams = nnx.state(acting, nnx.RngState)
             return t + 1, step.env_state, step.out.next_state, streams, alive & ~step.after.done, lifespan, totals
 
         def unfinished(loop: Any) -> jax.Array:
@@ -351,9 +357,7 @@ def _compiled_recording(
 
         def body(loop: Any, _: None) -> Any:
             env_state, carry, streams, ended = loop
-            acting = net.at(streams)
-            step = policy_step(venv, acting, env_state, carry)
-            streams = nnx.state(acting, nnx.RngState)
+            step, streams = net.act(venv, env_state, carry, streams)
             loop = (step.env_state, step.out.next_state, streams, ended | step.after.done)
             return loop, (extract_activations(step.out.metrics), ended.astype(float))
 

@@ -8,12 +8,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import nnx
 
 from nnx_ppo._compile import quick_jit
-from nnx_ppo._pytree import Identity
-from nnx_ppo.algorithms.metrics import total_reward
-from nnx_ppo.algorithms.rollout import in_eval_mode, policy_step, start_episodes
+from nnx_ppo._pytree import Identity, total
+from nnx_ppo.algorithms.rollout import in_eval_mode, start_episodes
 from nnx_ppo.algorithms.types import RLEnv
 from nnx_ppo.envs.vector import vectorize
 from nnx_ppo.networks._rng import as_key
@@ -141,19 +139,17 @@ def _compiled_filming(env: Identity, graphdef: Any, episode_length: int) -> Any:
         states = jax.tree.map(lambda x: jnp.broadcast_to(x, (episode_length + 1, *x.shape)), first)
 
         def body(loop: Any) -> Any:
-            t, env_state, carry, streams, _, states, total = loop
-            acting = net.at(streams)
-            step = policy_step(venv, acting, env_state, carry)
+            t, env_state, carry, streams, _, states, reward = loop
+            step, streams = net.act(venv, env_state, carry, streams)
             states = jax.tree.map(lambda all_, x: all_.at[t + 1].set(x), states, only(step.env_state))
-            streams = nnx.state(acting, nnx.RngState)
-            total = total + total_reward(step.after.reward)[0]
-            return t + 1, step.env_state, step.out.next_state, streams, step.after.done[0], states, total
+            reward = reward + total(step.after.reward)[0]
+            return t + 1, step.env_state, step.out.next_state, streams, step.after.done[0], states, reward
 
         def unfinished(loop: Any) -> jax.Array:
             return (loop[0] < episode_length) & ~loop[4]
 
         start = (jnp.zeros((), int), env_state, carry, net.streams, jnp.zeros((), bool), states, jnp.zeros((), float))
-        length, *_, states, total = jax.lax.while_loop(unfinished, body, start)
-        return states, total, length
+        length, *_, states, reward = jax.lax.while_loop(unfinished, body, start)
+        return states, reward, length
 
     return quick_jit(run)

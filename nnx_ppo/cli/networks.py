@@ -2,7 +2,6 @@
 
 import dataclasses
 import importlib
-import math
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
@@ -43,8 +42,6 @@ class NetworkConfig:
             raise ValueError(
                 f"network kind must be one of {', '.join(BUILT_IN)} or package.module:function, got {self.kind!r}."
             )
-        if not math.isfinite(self.entropy_weight):
-            raise ValueError(f"entropy_weight must be a finite number, got {self.entropy_weight!r}.")
         sizes = (*self.actor_hidden_sizes, *self.critic_hidden_sizes, self.hidden_size)
         if any(size < 1 for size in sizes):
             raise ValueError(f"network sizes must be at least 1, got {sizes}.")
