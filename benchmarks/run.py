@@ -1,8 +1,9 @@
-"""Speed of training on this machine: ``python -m benchmarks.run [--out FILE]``.
+"""Speed of training on this machine: ``python -m benchmarks.run [--env ENV] [--out FILE]``.
 
-For each network: the time until the first iteration is done (tracing and compiling included, compilation cache off),
-and environment steps per second of the iterations after it. The networks take turns, so that a slow moment of the
-machine hits all alike; the table shows medians, and the quartiles say how far to trust them.
+For each case (a network, a set of metrics): the time until the first iteration is done (tracing and compiling included,
+compilation cache off), and environment steps per second of the iterations after it. The cases take turns, so that a slow
+moment of the machine hits all alike; the table shows medians, and the quartiles say how far to trust them. What the
+metrics cost is the median over rounds of the ratio to the same network that reports nothing.
 """
 
 import dataclasses
@@ -20,22 +21,29 @@ from rich.console import Console
 from rich.table import Table
 
 from nnx_ppo import PPOConfig, make_env, make_lstm_actor_critic, make_mlp_actor_critic
-from nnx_ppo.algorithms import new_training_state, ppo_step
+from nnx_ppo.algorithms import LoggingLevel, new_training_state, ppo_step
+from nnx_ppo.cli.parsing import REGISTRY, Pairs
 from nnx_ppo.cli.versions import collect_versions
 
-ENV = "gymnax:Pendulum-v1"
+MLP = "mlp 64-64"
 NETWORKS: dict[str, Callable[[Any], nnx.Module]] = {
-    "mlp 64-64": lambda env: make_mlp_actor_critic(
+    MLP: lambda env: make_mlp_actor_critic(
         env.observation_size, env.action_size, [64, 64], [64, 64], nnx.Rngs(0), activation="swish"
     ),
     "lstm 64": lambda env: make_lstm_actor_critic(env.observation_size, env.action_size, 64, [64], [64], nnx.Rngs(0)),
 }
+PERCENTILES = (0, 25, 50, 75, 100)
+LEVELS = {"LOSSES": LoggingLevel.LOSSES, "ALL": LoggingLevel.ALL, "DIAGNOSTICS": LoggingLevel.DIAGNOSTICS}
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
     """Measure training speed."""
 
+    env: str = "gymnax:Pendulum-v1"
+    """Environment."""
+    env_args: Pairs = dataclasses.field(default_factory=dict)
+    """Overrides of the environment, e.g. impl=jax."""
     n_envs: int = 256
     """Environments in parallel."""
     rollout_length: int = 20
@@ -51,18 +59,25 @@ class Options:
 def main(options: Options) -> dict[str, Any]:
     """Run the benchmark, write the file, print the table."""
     jax.config.update("jax_enable_compilation_cache", False)
-    config = PPOConfig(n_envs=options.n_envs, rollout_length=options.rollout_length)
-    runs = {name: Run(make, config) for name, make in NETWORKS.items()}
+    config = PPOConfig(n_envs=options.n_envs, rollout_length=options.rollout_length, logging_level=LoggingLevel.NONE)
+    env = make_env(options.env, **options.env_args)
+    runs = {name: Run(env, make(env), config) for name, make in NETWORKS.items()}
+    for name, level in LEVELS.items():
+        reporting = dataclasses.replace(config, logging_level=level, logging_percentiles=PERCENTILES)
+        runs[f"{MLP}, {name}"] = Run(env, NETWORKS[MLP](env), reporting)
     for _ in range(options.rounds):
         for run in runs.values():
             run.measure(options.iterations)
     results = {name: run.result() for name, run in runs.items()}
+    for name in LEVELS:
+        rounds = zip(runs[f"{MLP}, {name}"].steps_per_second, runs[MLP].steps_per_second, strict=True)
+        results[f"{MLP}, {name}"]["time_over_no_metrics"] = float(np.median([none / some for some, none in rounds]))
     report = {
-        "env": ENV,
+        "env": options.env,
         "n_envs": options.n_envs,
         "rollout_length": options.rollout_length,
         "versions": collect_versions(),
-        "networks": results,
+        "cases": results,
     }
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps(report, indent=2))
@@ -71,11 +86,11 @@ def main(options: Options) -> dict[str, Any]:
 
 
 class Run:
-    """One network in training; measures iterations on request."""
+    """One case in training; measures iterations on request."""
 
-    def __init__(self, make: Callable[[Any], nnx.Module], config: PPOConfig):
-        self.env, self.config = make_env(ENV), config
-        self.state = new_training_state(self.env, make(self.env), config.n_envs, seed=0)
+    def __init__(self, env: Any, network: Any, config: PPOConfig):
+        self.env, self.config = env, config
+        self.state = new_training_state(env, network, config.n_envs, seed=0)
         start = time.perf_counter()
         self._iterate()
         self.first_iteration = time.perf_counter() - start
@@ -100,22 +115,23 @@ class Run:
         }
 
     def _iterate(self) -> None:
-        # The metrics are on the host when ppo_step returns: the iteration is done, not only dispatched.
         self.state, _ = ppo_step(self.env, self.state, self.config)
+        jax.block_until_ready(nnx.state(self.state.networks))
 
 
 def table(report: dict[str, Any]) -> Table:
     """The report for a terminal."""
     result = Table(title=f"{report['env']}, {report['n_envs']} environments x {report['rollout_length']} steps")
-    result.add_column("network")
-    for name in ("first iteration (s)", "steps/s (median)", "quartiles"):
+    result.add_column("case")
+    for name in ("first iteration (s)", "steps/s (median)", "quartiles", "time over no metrics"):
         result.add_column(name, justify="right")
-    for name, row in report["networks"].items():
+    for name, row in report["cases"].items():
         quartiles = f"{row['steps_per_second_p25']:,.0f} to {row['steps_per_second_p75']:,.0f}"
         seconds, speed = f"{row['first_iteration_seconds']:.1f}", f"{row['steps_per_second']:,.0f}"
-        result.add_row(name, seconds, speed, quartiles)
+        ratio = f"{row['time_over_no_metrics']:.3f}" if "time_over_no_metrics" in row else ""
+        result.add_row(name, seconds, speed, quartiles, ratio)
     return result
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Options))
+    main(tyro.cli(Options, registry=REGISTRY))

@@ -2,6 +2,7 @@
 
 from nnx_ppo.algorithms import EvalConfig as EvalConfig
 from nnx_ppo.algorithms import LoggingLevel as LoggingLevel
+from nnx_ppo.algorithms import NonFiniteError as NonFiniteError
 from nnx_ppo.algorithms import PPOConfig as PPOConfig
 from nnx_ppo.algorithms import TrainConfig as TrainConfig
 from nnx_ppo.algorithms import TrainResult as TrainResult
@@ -19,6 +20,7 @@ from nnx_ppo.networks import with_recording as with_recording
 __all__ = [
     "EvalConfig",
     "LoggingLevel",
+    "NonFiniteError",
     "PPOConfig",
     "TrainConfig",
     "TrainResult",

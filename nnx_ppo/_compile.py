@@ -1,5 +1,6 @@
-"""Compilation of programs that run rarely."""
+"""How the library compiles: matrix products in the precision of their inputs, rare programs quickly."""
 
+import contextlib
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -7,12 +8,30 @@ from typing import Any
 import jax
 
 
+def full_precision(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Trace ``function`` with float32 matrix products in float32, unless the user chose otherwise.
+
+    GPUs round the inputs of a product to TF32 (10 bits) by default, and differently for one step than for a whole
+    trajectory: the replay of a rollout would then agree with it to 1e-4 only. ``jax_default_matmul_precision`` is
+    respected where it is set.
+    """
+
+    @functools.wraps(function)
+    def call(*args: Any) -> Any:
+        chosen = jax.config.jax_default_matmul_precision is not None
+        with contextlib.nullcontext() if chosen else jax.default_matmul_precision("highest"):
+            return function(*args)
+
+    return call
+
+
 def quick_jit(function: Callable[..., Any]) -> Any:
     """``jax.jit`` for a program that runs now and then: start states, evaluations, recordings, films.
 
-    On CPU, compiling a simulator takes longer than such a program ever runs, so the compiler is told to spend less.
+    Matrix products are those of :func:`full_precision`. On CPU, compiling a simulator takes longer than such a program ever runs, so the compiler is told to spend less.
     What the program computes is the same; the training iteration, which runs all the time, is compiled in full.
     """
+    function = full_precision(function)
     full, quick = jax.jit(function), jax.jit(function, compiler_options=_quick_options())
 
     @functools.wraps(function)

@@ -30,9 +30,11 @@ def check_stateful_module(
 
     Checked are: leading batch axes; a carry of stable structure, shapes and dtypes; that a call writes no variable
     (random streams excepted); that :meth:`unroll` equals stepping across episode ends, also for a rollout of one step,
-    and works under ``jit``; that replay with the emitted ``rollout_extras`` reproduces the output; that samples do not
-    influence each other, down to a batch of one; that a reset gives the carry of a fresh episode (PRNG keys excepted)
-    and leaves the other environments bit-identical; that statistics take the snapshots of a rollout.
+    and works under ``jit``; that replay with the emitted ``rollout_extras`` reproduces the output, also of a second
+    rollout that goes on where the first one stopped, with an episode end at every step, and for selections of
+    environments; that samples do not influence each other, down to a batch of one; that a reset gives the carry of a
+    fresh episode (PRNG keys excepted) and leaves the other environments bit-identical; that statistics take the
+    snapshots of a rollout.
 
     Args:
         make_module: returns a new module; two calls must return equal ones.
@@ -62,6 +64,7 @@ def check_stateful_module(
         _check_replay,
         _check_permutation,
         _check_batch_of_one,
+        _check_next_rollout,
         _check_reset,
         _check_statistics,
     ):
@@ -181,6 +184,24 @@ def _check_batch_of_one(case: _Case) -> None:
         what = f"{name} of a batch of one, compared with the same sample in a larger batch,"
         case.compare(what, getattr(alone, name), _take(getattr(out, name), slice(1)))
     _check_leading_axis("initialize_state(1)", case.module.initialize_state(1), 1)
+
+
+def _check_next_rollout(case: _Case) -> None:
+    n_steps, batch_size = case.dones.shape
+    start = case.rollout.next_state
+    # One environment ends at each step, another one at each turn.
+    dones = jnp.asarray(np.arange(n_steps)[:, None] % batch_size == np.arange(batch_size)[None])
+    rollout = case.step_through(start, case.inputs, dones)
+    everyone = np.arange(batch_size)
+    for index in (everyone, everyone[::-1] // 2):
+        chosen = (slice(None), index)
+        xs, extras = _take((case.inputs, rollout.rollout_extras), chosen)
+        replay = case.unroll(_take(start, index), xs, dones[:, index], extras)
+        who = f"environments {index.tolist()} of the second rollout"
+        for name in ("output", "regularization_loss"):
+            expected = _take(getattr(rollout, name), chosen)
+            case.compare(f"{name} of a replay of {who}, compared with that rollout,", getattr(replay, name), expected)
+        case.compare(f"the carry after a replay of {who}", replay.next_state, _take(rollout.next_state, index))
 
 
 def _check_reset(case: _Case) -> None:

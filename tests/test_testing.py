@@ -48,6 +48,17 @@ class UnrollsWithoutResets(Keeps):
         return super().unroll(state, xs, jnp.zeros_like(dones), rollout_extras)
 
 
+class UnrollsFromAFreshCarry(Keeps):
+    def unroll(self, state, xs, dones, rollout_extras=None):
+        return super().unroll(self.reset_state(state), xs, dones, rollout_extras)
+
+
+class ResetsAtTheFirstEndAlone(Keeps):
+    def unroll(self, state, xs, dones, rollout_extras=None):
+        first = dones & (jnp.cumsum(dones, axis=0) == 1)
+        return super().unroll(state, xs, first, rollout_extras)
+
+
 class MixesSamples(Keeps):
     def __call__(self, state, x, rollout_extras=None):
         return super().__call__(state, x - jnp.mean(x, axis=0, keepdims=True))
@@ -107,6 +118,8 @@ class StatisticsChangeShape(Keeps):
         (LosesCarry, "next_state.*another structure"),
         (WritesVariable, "variable of the module after a call differs.*calls"),
         (UnrollsWithoutResets, "unroll, compared with stepping, differs at .*sum"),
+        (UnrollsFromAFreshCarry, r"replay of environments \[0, 1, 2\] of the second rollout"),
+        (ResetsAtTheFirstEndAlone, "unroll, compared with stepping|second rollout"),
         (MixesSamples, "batch of one.*differs"),
         (DependsOnPosition, "permuted batch.*differs"),
         (ResetsToOnes, "after a reset, compared with initialize_state, differs"),

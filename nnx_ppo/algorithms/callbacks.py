@@ -8,6 +8,7 @@ Pass one as ``log_fn``, several through :func:`log_to`. All are context managers
 
 import abc
 import contextlib
+import errno
 import fnmatch
 import json
 import math
@@ -45,6 +46,10 @@ class Logger(abc.ABC):
             failed: an exception ended the run.
         """
 
+    def position(self) -> dict[str, Any]:
+        """Where the log stands, as values that JSON can hold, so that a run can go on there from a checkpoint."""
+        return {}
+
     def __enter__(self) -> "Logger":
         return self
 
@@ -63,11 +68,15 @@ class JsonLinesLogger(Logger):
 
     Args:
         path: file to append to; made, with its folder, where there is none.
+        keep_bytes: cut the file back to this length first: ``position()["jsonl_bytes"]`` as a checkpoint kept it. The
+            rows after it belong to iterations that a resumed run does again.
     """
 
-    def __init__(self, path: str | os.PathLike[str]):
+    def __init__(self, path: str | os.PathLike[str], keep_bytes: int | None = None):
         self.path = pathlib.Path(path)
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        if keep_bytes is not None and self.path.exists() and self.path.stat().st_size > keep_bytes:
+            os.truncate(self.path, keep_bytes)
         # Unbuffered: one row is one write.
         self._file = self.path.open("ab", buffering=0)
         if not _ends_with_newline(self.path):
@@ -77,7 +86,12 @@ class JsonLinesLogger(Logger):
         if self._file.closed:
             raise ValueError(f"the logger of {self.path} is closed: make a new one to append to the file.")
         row = {"steps": int(steps), **{name: _to_json(number) for name, number in as_floats(metrics).items()}}
-        self._file.write(json.dumps(row, allow_nan=False).encode() + b"\n")
+        line = json.dumps(row, allow_nan=False).encode() + b"\n"
+        if self._file.write(line) != len(line):
+            raise OSError(errno.ENOSPC, f"only a part of a row fits into {self.path}: no space left on the device")
+
+    def position(self) -> dict[str, Any]:
+        return {"jsonl_bytes": self.path.stat().st_size}
 
     def close(self, failed: bool = False) -> None:
         self._file.close()
@@ -93,7 +107,7 @@ def read_metrics(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     """
     rows = []
     for line in pathlib.Path(path).read_bytes().splitlines():
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError, RecursionError):
             row = json.loads(line)
             if isinstance(row, dict) and "steps" in row:
                 rows.append({name: _from_json(value) for name, value in row.items()})
@@ -105,17 +119,19 @@ class TensorBoardLogger(Logger):
 
     Args:
         folder: where to put it; made where there is none.
+        purge_step: TensorBoard is to forget what earlier files in the folder have from this step on; a resumed run
+            writes it again.
 
     Raises:
         ImportError: ``tensorboardX`` is missing.
     """
 
-    def __init__(self, folder: str | os.PathLike[str]):
+    def __init__(self, folder: str | os.PathLike[str], purge_step: int | None = None):
         try:
             from tensorboardX import SummaryWriter
         except ImportError as error:
             raise ImportError("TensorBoardLogger needs tensorboardX: pip install 'nnx-ppo[tensorboard]'") from error
-        self._writer = SummaryWriter(str(folder))
+        self._writer = SummaryWriter(str(folder), purge_step=purge_step)
         self._closed = False
 
     def __call__(self, metrics: Mapping[str, Any], steps: int) -> None:
@@ -151,6 +167,9 @@ class WandbLogger(Logger):
 
     def __call__(self, metrics: Mapping[str, Any], steps: int) -> None:
         self.run.log({**as_floats(metrics), "steps": int(steps)})
+
+    def position(self) -> dict[str, Any]:
+        return {"wandb_run_id": self.run.id}
 
     def close(self, failed: bool = False) -> None:
         if not self._closed:
@@ -208,6 +227,10 @@ class _LogTo(Logger):
     def __call__(self, metrics: Mapping[str, Any], steps: int) -> None:
         for logger in self.loggers:
             logger(dict(metrics), steps)
+
+    def position(self) -> dict[str, Any]:
+        parts = [logger.position() for logger in self.loggers if isinstance(logger, Logger)]
+        return {name: value for part in parts for name, value in part.items()}
 
     def close(self, failed: bool = False) -> None:
         with contextlib.ExitStack() as stack:

@@ -2,13 +2,17 @@
 
 import dataclasses
 import math
+import operator
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal, get_args
 
 from nnx_ppo.algorithms.types import LoggingLevel, TrainingState
 
 LearningRate = int | float | Callable[[Any], Any]
 """A constant, or an optax schedule: gradient step number to learning rate."""
+
+OnNonfinite = Literal["raise", "skip", "ignore"]
+"""What training does about values that are NaN or infinite."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,6 +51,10 @@ class PPOConfig:
     """Families of metrics to compute and report."""
     logging_percentiles: tuple[int | float, ...] | None = None
     """Percentiles to report instead of mean and standard deviation."""
+    on_nonfinite: OnNonfinite = "raise"
+    """What to do about NaN and infinity in what training learns from: ``"raise"`` stops with a
+    :class:`~nnx_ppo.algorithms.nonfinite.NonFiniteError`, ``"skip"`` leaves the gradient steps out that they spoil and
+    restarts the environments that they came from, ``"ignore"`` does not look."""
 
     def __post_init__(self) -> None:
         for name in ("n_envs", "rollout_length", "total_steps", "n_epochs", "n_minibatches"):
@@ -62,8 +70,11 @@ class PPOConfig:
         for name in ("normalize_advantages", "combine_advantages"):
             require_bool(self, name)
         require_logging(self)
+        if self.on_nonfinite not in get_args(OnNonfinite):
+            raise ValueError(f"on_nonfinite must be one of {list(get_args(OnNonfinite))}, got {self.on_nonfinite!r}.")
         if self.n_envs % self.n_minibatches:
-            choices = [n for n in range(1, self.n_envs + 1) if self.n_envs % n == 0]
+            # Bounded, so that an absurd number of environments is refused at once too.
+            choices = [n for n in range(1, min(self.n_envs, 2**16) + 1) if self.n_envs % n == 0]
             raise ValueError(
                 f"n_envs={self.n_envs} must divide by n_minibatches={self.n_minibatches}; for {self.n_envs} "
                 f"environments n_minibatches can be one of {choices}."
@@ -92,7 +103,7 @@ class EvalConfig:
     logging_percentiles: tuple[int | float, ...] | None = (0, 25, 50, 75, 100)
     """Percentiles over episodes."""
     initial: bool = True
-    """Whether to evaluate before the first iteration too."""
+    """Whether to evaluate before the first iteration too, that of a resumed run included."""
 
     def __post_init__(self) -> None:
         for name in ("enabled", "initial"):
@@ -177,9 +188,13 @@ class TrainResult:
 def require_count(config: Any, name: str, low: int = 1) -> None:
     """Refuse all but an integer of at least ``low``."""
     value = getattr(config, name)
-    if isinstance(value, bool) or not hasattr(value, "__index__") or value.__index__() < low:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = low - 1
+    if isinstance(value, bool) or number < low:
         raise ValueError(f"{name} must be an integer of at least {low}, got {value!r}.")
-    object.__setattr__(config, name, value.__index__())
+    object.__setattr__(config, name, number)
 
 
 def require_bool(config: Any, name: str) -> None:

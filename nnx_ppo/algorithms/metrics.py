@@ -55,7 +55,7 @@ class MetricFamily:
 
 
 _L = LoggingLevel
-_EVERY = _L.ALL | _L.ROLLOUT_OBS
+_EVERY = _L.ALL | _L.ROLLOUT_OBS | _L.DIAGNOSTICS
 _ONE_REWARD, _REWARDS = "the reward is one array", "the reward is a dict"
 _ONE_ACTION, _ACTIONS = "the action is one array", "the action is a dict"
 _ONE_OBS, _OBS = "the observation is one array", "the observation is a dict"
@@ -103,6 +103,15 @@ TABLE: tuple[MetricFamily, ...] = (
     MetricFamily(
         "throughput/video_sps", _L.THROUGHPUT, "steps filmed and drawn per second", "1/s", when="a video was made"
     ),
+    MetricFamily("diagnostics/nonfinite/observations", _L.DIAGNOSTICS, "NaN or infinite in the rollout", "values"),
+    MetricFamily("diagnostics/nonfinite/rewards", _L.DIAGNOSTICS, "the same", "values"),
+    MetricFamily("diagnostics/nonfinite/losses", _L.DIAGNOSTICS, "gradient steps with such a loss", "gradient steps"),
+    MetricFamily("diagnostics/nonfinite/gradients", _L.DIAGNOSTICS, "over all gradient steps", "values"),
+    MetricFamily("diagnostics/nonfinite/parameters", _L.DIAGNOSTICS, "after the update", "values"),
+    MetricFamily("diagnostics/skipped_updates", _L.DIAGNOSTICS, "left out by on_nonfinite='skip'", "gradient steps"),
+    MetricFamily("diagnostics/kl", _L.DIAGNOSTICS, "KL from the rollout's policy to that after the update", "nats"),
+    MetricFamily("diagnostics/dormant_units", _L.DIAGNOSTICS, "share of units with next to no activation", "1"),
+    MetricFamily("diagnostics/dormant_units/*", _L.DIAGNOSTICS, "the same, per layer of units", "1"),
     MetricFamily("nonfinite", _EVERY, "samples in the row that were NaN or infinite", "samples"),
     MetricFamily("eval/episode_reward", _L.NONE, "total return, over episodes", "reward", True),
     MetricFamily("eval/episode_reward/mean", _L.NONE, "the same; with percentiles too", "reward"),
@@ -149,6 +158,11 @@ class Collector:
         """Add a scalar under its bare name."""
         self._count(value)
         self.scalars[name] = jnp.asarray(value)
+
+    def mean(self, name: str, x: jax.Array) -> None:
+        """Add the mean of the finite entries of ``x`` under the bare name."""
+        self._count(x)
+        self.scalars[name] = reduce("", x, None)["/mean"]
 
     def reduced(self, name: str, x: jax.Array) -> None:
         """Add the statistics of all finite entries of ``x``, any shape."""
@@ -248,7 +262,7 @@ def _entry_name(entry: Any) -> str:
 
 def training_row(
     rollout: Transition, values: Any, targets: Any, losses: Mapping[str, jax.Array], networks: nnx.Module,
-    config: PPOConfig,
+    config: PPOConfig, diagnostics: Mapping[str, jax.Array] | None = None,
 ) -> MetricsRow:  # fmt: skip
     """The row of one training iteration: what ``config.logging_level`` asks for, and nothing else is computed.
 
@@ -256,16 +270,17 @@ def training_row(
         rollout: leaves ``[T, N, ...]``.
         values: of the visited states, per critic head.
         targets: value targets, per critic head.
-        losses: parts from the gradient phase.
+        losses: parts from the gradient phase, one entry per gradient step.
         networks: after the update.
         config: hyper-parameters, among them level and percentiles.
+        diagnostics: scalars of the level ``DIAGNOSTICS``.
     """
     level = config.logging_level
     if level == LoggingLevel.NONE:
         return MetricsRow.of({})
     collect = Collector(config.logging_percentiles)
     for name, value in losses.items():
-        collect.scalar(name, value)
+        collect.mean(name, value)
     reward = total(rollout.rewards)
     if LoggingLevel.ROLLOUT_STATS in level:
         collect.reduced("rollout_batch/reward", reward)
@@ -275,8 +290,7 @@ def training_row(
         collect.scalar("rollout_batch/done_rate", rollout.done.astype(float).mean())
         collect.scalar("rollout_batch/truncation_rate", rollout.truncated.astype(float).mean())
     if LoggingLevel.LOSSES in level and "rollout_batch/reward/mean" not in collect.scalars:
-        collect.scalars["rollout_batch/reward/mean"] = reduce("", reward, None)["/mean"]
-        collect._count(reward)
+        collect.mean("rollout_batch/reward/mean", reward)
     if LoggingLevel.CRITIC_EXTRA in level:
         collect.tree("losses/predicted_value", values)
         collect.scalar("losses/explained_variance", explained_variance(total(values), total(targets)))
@@ -290,10 +304,15 @@ def training_row(
         collect.leaves("net", rollout.metrics["net"])
     if LoggingLevel.WEIGHTS in level:
         for path, param in nnx.to_flat_state(nnx.state(networks, nnx.Param)):
-            name = "/".join(str(key) for key in path if key not in ("modules", "wrapped"))
             for leaf in jax.tree.leaves(param):
-                collect.reduced(f"weights/{name}", leaf)
+                collect.reduced(f"weights/{variable_name(path)}", leaf)
+    collect.scalars |= diagnostics or {}
     return collect.row("nonfinite")
+
+
+def variable_name(path: tuple[Any, ...]) -> str:
+    """Name of an NNX variable: its path, without the attributes in which containers and recorders keep their layers."""
+    return "/".join(str(key) for key in path if key not in ("modules", "wrapped"))
 
 
 def explained_variance(values: jax.Array, targets: jax.Array) -> jax.Array:

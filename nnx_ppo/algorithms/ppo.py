@@ -1,29 +1,34 @@
 """PPO for stateful networks: one iteration as a pipeline of six stages, and the call that trains with it."""
 
+import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from nnx_ppo._compile import quick_jit
+from nnx_ppo._compile import full_precision, quick_jit
 from nnx_ppo._pytree import Identity, PyTreeNode
 from nnx_ppo.algorithms.advantages import advantages_and_targets
 from nnx_ppo.algorithms.advantages import gae as gae
 from nnx_ppo.algorithms.config import LearningRate, PPOConfig, TrainConfig, TrainResult, VideoData
+from nnx_ppo.algorithms.diagnostics import replay_diagnostics
 from nnx_ppo.algorithms.fit import check_fit
+from nnx_ppo.algorithms.leaves import structured
 from nnx_ppo.algorithms.losses import Batch, actor_advantages
-from nnx_ppo.algorithms.metrics import MetricsRow, training_row
-from nnx_ppo.algorithms.rollout import make_evaluation, unroll_env
+from nnx_ppo.algorithms.nonfinite import environments_with_nonfinite, require_finite
+from nnx_ppo.algorithms.report import IterationReport, iteration_report
+from nnx_ppo.algorithms.rollout import restart, unroll_env
 from nnx_ppo.algorithms.statistics import fold_statistics
-from nnx_ppo.algorithms.training import LoopState, Periodic, Stopwatch, train_loop
+from nnx_ppo.algorithms.tasks import checkpoint_task, evaluation_task, video_task
+from nnx_ppo.algorithms.training import Hooks, LoopState, train_loop
 from nnx_ppo.algorithms.types import LoggingLevel, RLEnv, TrainingState
 from nnx_ppo.algorithms.update import make_optimizer, update
 from nnx_ppo.algorithms.values import visited_values
-from nnx_ppo.algorithms.video import compile_filming, draw, film_episode, require_render
+from nnx_ppo.algorithms.video import require_render
 from nnx_ppo.envs.vector import vectorize
 from nnx_ppo.networks._rng import as_key
 from nnx_ppo.networks.types import Carry, StatefulModule
@@ -41,10 +46,10 @@ class Rest(PyTreeNode):
 def ppo_iteration(
     env: RLEnv, networks: StatefulModule, optimizer: nnx.Optimizer, start: Carry, env_states: Any, key: jax.Array,
     config: PPOConfig,
-) -> tuple[Carry, Any, MetricsRow]:  # fmt: skip
+) -> tuple[Carry, Any, IterationReport]:  # fmt: skip
     """One iteration: rollout, values, advantages, update, statistics, metrics.
 
-    ``networks`` and ``optimizer`` are updated in place; carry and environment states are returned with the metrics.
+    ``networks`` and ``optimizer`` are updated in place; carry and environment states are returned with the report.
     """
     rollout_key, update_key = jax.random.split(key)
     carry, env_states, rollout = unroll_env(env, env_states, networks, start, config.rollout_length, rollout_key)
@@ -63,9 +68,16 @@ def ppo_iteration(
         advantages=actor_advantages(advantages, log_likelihoods, config.combine_advantages),
         targets=targets,
     )
-    losses = update(networks, optimizer, batch, update_key, config)
-    fold_statistics(networks, rollout)
-    return carry, env_states, training_row(rollout, values, targets, losses, networks, config)
+    phase = update(networks, optimizer, batch, update_key, config)
+    diagnosing = LoggingLevel.DIAGNOSTICS in config.logging_level
+    diagnostics = replay_diagnostics(networks, batch) if diagnosing else {}
+    skipping = config.on_nonfinite == "skip"
+    fold_statistics(networks, rollout, only_finite=skipping)
+    report = iteration_report(rollout, values, targets, phase, networks, config, diagnostics)
+    if skipping:
+        spoilt = environments_with_nonfinite(rollout, next_obs)
+        carry, env_states = restart(env, networks, carry, env_states, spoilt, jax.random.fold_in(rollout_key, 1))
+    return carry, env_states, report
 
 
 def ppo_step(
@@ -88,9 +100,11 @@ def ppo_step(
     elif fields or named:
         raise TypeError("ppo_step takes a PPOConfig, or its fields one by one, not both.")
     step, state = _prepare(env, training_state, config)
-    state, row = step(state)
+    state, report = step(state)
+    if error := report.error(int(training_state.steps_taken)):
+        raise error
     steps = training_state.steps_taken + config.steps_per_iteration
-    return _finish(training_state, state, steps), row.to_dict()
+    return _finish(training_state, state, steps), report.to_dict()
 
 
 _POSITIONAL = (
@@ -146,6 +160,7 @@ def train_ppo(
     initial_state: TrainingState | None = None,
     on_phase: Callable[[str], None] | None = None,
     stop_fn: Callable[[dict[str, Any], int], bool] | None = None,
+    interrupt_fn: Callable[[], bool] | None = None,
 ) -> TrainResult:
     """Train ``networks`` in place with PPO.
 
@@ -160,16 +175,23 @@ def train_ppo(
         log_fn: ``log_fn(metrics, steps)``, once per iteration, and once at the start with the first evaluation.
         video_fn: receives a :class:`~nnx_ppo.algorithms.config.VideoData` every ``config.video.every_steps`` and at the
             end, where ``config.video.enabled``. The environment needs ``render(trajectory, **render_kwargs)``.
-        checkpoint_fn: ``checkpoint_fn(training_state, steps)`` every ``config.checkpoint_every_steps``, and at the end.
+        checkpoint_fn: ``checkpoint_fn(training_state, steps)`` every ``config.checkpoint_every_steps``, and at the end,
+            each time after ``log_fn`` had the row of these steps; see
+            :func:`~nnx_ppo.algorithms.checkpointing.make_checkpoint_fn`.
         eval_env: environment of evaluations and videos; ``env`` if left out.
-        initial_state: continue from here; its parameters are copied into ``networks``.
-        on_phase: told what is going on: ``"compiling"``, ``"training"``, ``"evaluating"``.
+        initial_state: continue from here, to the bit; its parameters are copied into ``networks``, and its optimizer's
+            learning rate goes on.
+        on_phase: told what is going on: ``"compiling"``, ``"training"``, ``"evaluating"``, ``"saving"``.
         stop_fn: ``stop_fn(metrics, steps)`` after each iteration, with what ``log_fn`` is about to get. True ends the
             run as it ends normally: evaluation, checkpoint, report. It costs the overlap of host and device.
+        interrupt_fn: asked while each iteration runs, at no cost. True ends the run after that iteration: report and
+            checkpoint, no evaluation, so that a resumed run goes on as if nothing had been.
 
     Raises:
         ValueError: network and environment do not fit each other, or the environment does not keep the protocol; found
             before anything compiles.
+        NonFiniteError: something that training learns from was NaN or infinite, and ``config.ppo.on_nonfinite`` is
+            ``"raise"``.
 
     Example:
         >>> from flax import nnx
@@ -196,31 +218,40 @@ def train_ppo(
         )
     else:
         initial_state = _adopt(initial_state, networks, ppo)
+    if ppo.on_nonfinite == "raise":
+        require_finite(networks)
     step, state = _prepare(env, initial_state, ppo)
     state = state.replace(rest=jax.tree.map(jnp.copy, state.rest))  # the caller's arrays are not donated
 
     eval_history: list[dict[str, Any]] = []
     periodic = []
     if config.eval.enabled:
-        periodic.append(_evaluation(shown_env, networks, config, eval_history))
+        periodic.append(evaluation_task(shown_env, networks, config, eval_history))
     if config.video.enabled and video_fn is not None:
-        periodic.append(_videos(shown_env, networks, config, video_fn))
+        periodic.append(video_task(shown_env, networks, config, video_fn))
     if checkpoint_fn is not None:
-        periodic.append(_checkpoints(checkpoint_fn, initial_state, config.checkpoint_every_steps))
-    state, progress = train_loop(
-        step,
-        state,
-        networks,
-        steps_per_iteration=ppo.steps_per_iteration,
-        steps=int(initial_state.steps_taken),
-        total_steps=ppo.total_steps,
+        finish = functools.partial(_finish, initial_state)
+        periodic.append(checkpoint_task(checkpoint_fn, finish, config.checkpoint_every_steps))
+    hooks = Hooks(
         periodic=tuple(periodic),
         log_fn=log_fn,
         on_phase=on_phase,
         stop_fn=stop_fn,
+        interrupt_fn=interrupt_fn,
         compile_fn=step.compile,
-        throughput=LoggingLevel.THROUGHPUT in ppo.logging_level,
+        check=lambda report, steps: report.error(steps),
     )
+    with _written(checkpoint_fn):
+        state, progress = train_loop(
+            step,
+            state,
+            networks,
+            steps_per_iteration=ppo.steps_per_iteration,
+            steps=int(initial_state.steps_taken),
+            total_steps=ppo.total_steps,
+            throughput=LoggingLevel.THROUGHPUT in ppo.logging_level,
+            hooks=hooks,
+        )
     return TrainResult(
         training_state=_finish(initial_state, state, progress.steps),
         final_metrics=progress.metrics,
@@ -250,60 +281,19 @@ def _adopt(state: TrainingState, networks: StatefulModule, ppo: PPOConfig) -> Tr
     return state.replace(networks=networks, optimizer=nnx.merge(*nnx.split(state.optimizer), copy=True))
 
 
-def _evaluation(env: RLEnv, networks: StatefulModule, config: TrainConfig, history: list[dict[str, Any]]) -> Periodic:
-    options = config.eval
-    evaluate = make_evaluation(
-        env, networks, options.n_envs, options.max_episode_length, options.logging_percentiles, options.logging_level
-    )
-    key = jax.random.fold_in(jax.random.key(config.seed), _EVALUATION)
-
-    def call(state: LoopState, steps: int) -> dict[str, Any]:
-        del state  # the loop has brought it into networks
-        evaluate.compile(networks, key)
-        watch = Stopwatch()
-        evaluation = evaluate(networks, key)
-        metrics = evaluation.row.to_dict()
-        seconds = watch.lap()
-        history.append(metrics | {"step": steps})
-        if LoggingLevel.THROUGHPUT not in config.ppo.logging_level:
-            return metrics
-        return metrics | {"throughput/eval_sps": int(evaluation.n_steps) / seconds}
-
-    return Periodic(options.every_steps, call, at_start=options.initial)
-
-
-_EVALUATION, _VIDEO = 0x6576616C, 0x76696465
-"""Set the keys of evaluations and videos apart from those of training."""
-
-
-def _videos(
-    env: RLEnv, networks: StatefulModule, config: TrainConfig, video_fn: Callable[[VideoData], None]
-) -> Periodic:
-    options = config.video
-    key = jax.random.fold_in(jax.random.key(config.seed), _VIDEO)
-
-    def call(state: LoopState, steps: int) -> dict[str, Any]:
-        del state  # the loop has brought it into networks
-        compile_filming(env, networks, options.episode_length)
-        watch = Stopwatch()
-        film = film_episode(env, networks, options.episode_length, key)
-        frames = draw(env, film.trajectory, options.render_kwargs)
-        seconds = watch.lap()
-        video_fn(VideoData(frames, steps, film.reward, film.length))
-        if LoggingLevel.THROUGHPUT not in config.ppo.logging_level:
-            return {}
-        return {"throughput/video_sps": film.length / seconds}
-
-    return Periodic(options.every_steps, call)
-
-
-def _checkpoints(checkpoint_fn: Callable[[TrainingState, int], None], initial: TrainingState, every: int) -> Periodic:
-    def call(state: LoopState, steps: int) -> dict[str, Any]:
-        # Copies, since the next iteration is given the originals to overwrite.
-        checkpoint_fn(_finish(initial, state.replace(rest=jax.tree.map(jnp.copy, state.rest)), steps), steps)
-        return {}
-
-    return Periodic(every, call)
+@contextlib.contextmanager
+def _written(checkpoint_fn: Any) -> Iterator[None]:
+    """Wait for the checkpoints that are still being written, however training ends."""
+    wait = getattr(checkpoint_fn, "wait", lambda: None)
+    try:
+        yield
+    except BaseException as error:
+        try:
+            wait()
+        except ValueError as failure:
+            error.add_note(f"Also: {failure}")
+        raise
+    wait()
 
 
 def _prepare(env: RLEnv, state: TrainingState, config: PPOConfig) -> tuple[Any, LoopState]:
@@ -313,7 +303,8 @@ def _prepare(env: RLEnv, state: TrainingState, config: PPOConfig) -> tuple[Any, 
     # What is no part of the computation must not cause another compilation.
     config = dataclasses.replace(config, total_steps=1, learning_rate=0.0, gradient_clipping=None, weight_decay=None)
     step = _compiled_step(Identity(env), graphdef, optimizer_def, config)
-    rest = Rest(optimizer, state.network_states, state.env_states, as_key(state.rng_key))
+    env_states = structured(state.env_states, lambda: _reset_shapes(env, state.env_states), "the environment's states")
+    rest = Rest(optimizer, state.network_states, env_states, as_key(state.rng_key))
     return step, LoopState(networks=jax.tree.map(lambda x: x, variables), rest=rest)
 
 
@@ -329,6 +320,12 @@ def _finish(initial: TrainingState, state: LoopState, steps: int) -> TrainingSta
     )
 
 
+def _reset_shapes(env: RLEnv, states: Any) -> Any:
+    """Shapes of as many environment states as there are in ``states``."""
+    n_envs = jax.tree.leaves(states)[0].shape[0]
+    return jax.eval_shape(vectorize(env).reset, jax.random.split(jax.random.key(0), n_envs))
+
+
 @functools.lru_cache(maxsize=64)
 def _compiled_reset(env: Identity) -> Callable[[jax.Array], Any]:
     return quick_jit(vectorize(env.value).reset)
@@ -337,20 +334,20 @@ def _compiled_reset(env: Identity) -> Callable[[jax.Array], Any]:
 @functools.lru_cache(maxsize=64)
 def _compiled_step(
     env: Identity, graphdef: Any, optimizer_def: Any, config: PPOConfig
-) -> Callable[[LoopState], tuple[LoopState, MetricsRow]]:
-    def step(variables: Any, rest: Rest) -> tuple[Any, Rest, MetricsRow]:
+) -> Callable[[LoopState], tuple[LoopState, IterationReport]]:
+    def step(variables: Any, rest: Rest) -> tuple[Any, Rest, IterationReport]:
         networks, optimizer = nnx.merge(graphdef, variables), nnx.merge(optimizer_def, rest.optimizer)
         next_key, key = jax.random.split(rest.rng_key)
-        carry, env_states, row = ppo_iteration(
+        carry, env_states, report = ppo_iteration(
             env.value, networks, optimizer, rest.network_states, rest.env_states, key, config
         )
-        return nnx.state(networks), Rest(nnx.state(optimizer), carry, env_states, next_key), row
+        return nnx.state(networks), Rest(nnx.state(optimizer), carry, env_states, next_key), report
 
-    compiled = jax.jit(step, donate_argnums=1)
+    compiled = jax.jit(full_precision(step), donate_argnums=1)
 
-    def call(state: LoopState) -> tuple[LoopState, MetricsRow]:
-        variables, rest, row = compiled(state.networks, state.rest)
-        return LoopState(networks=variables, rest=rest), row
+    def call(state: LoopState) -> tuple[LoopState, IterationReport]:
+        variables, rest, report = compiled(state.networks, state.rest)
+        return LoopState(networks=variables, rest=rest), report
 
     call.lower = lambda state: compiled.lower(state.networks, state.rest)  # type: ignore[attr-defined]
     call.compile = lambda state: compiled.lower(state.networks, state.rest).compile()  # type: ignore[attr-defined]

@@ -221,15 +221,33 @@ def record_activations_rollout(
         ``(activations, dones)``: nested dict that mirrors the network, leaves ``[T, N, ...]``; and float ``[T, N]``,
         1.0 where the environment had already ended *before* the step, so that ``1.0 - dones`` masks.
     """
+    graphdef, variables = in_eval_mode(recordable_copy(network, include=include, exclude=exclude, what=what))
+    run = _compiled_recording(Identity(env), graphdef, n_envs, max_episode_length)
+    return run(variables, as_key(key))
+
+
+def recordable_copy(
+    network: StatefulModule, *, include: Patterns = None, exclude: Patterns = None, what: Sequence[str] = ("output",)
+) -> StatefulModule:
+    """Return ``with_recording(network, ...)``, or the network itself where it is recordable already.
+
+    Raises:
+        ValueError: it is recordable already, and still a choice of layers is asked for.
+    """
     if not is_recordable(network):
-        network = with_recording(network, include=include, exclude=exclude, what=what)
-    elif include is not None or exclude is not None or tuple(what) != ("output",):
+        return with_recording(network, include=include, exclude=exclude, what=what)
+    if include is not None or exclude is not None or tuple(what) != ("output",):
         raise ValueError(
             "include, exclude and what belong to with_recording(...) when the network is already recordable."
         )
-    graphdef, variables = in_eval_mode(network)
-    run = _compiled_recording(Identity(env), graphdef, n_envs, max_episode_length)
-    return run(variables, as_key(key))
+    return network
+
+
+def restart(
+    env: RLEnv, networks: StatefulModule, network_state: Carry, env_state: Any, which: jax.Array, key: jax.Array
+) -> tuple[Carry, Any]:
+    """Start new episodes, memory of the network included, in the environments of ``which``, bool ``[N]``."""
+    return reset_where(networks, which, network_state), _restart(vectorize(env), env_state, which, key)
 
 
 def _final_values(at: Callable[[Any], StatefulModule], streams: Any, after: Reading, carry: Carry, like: Any) -> Any:

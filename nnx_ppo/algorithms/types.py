@@ -25,6 +25,7 @@ class LoggingLevel(enum.Flag):
     GRAD_NORM = enum.auto()
     WEIGHTS = enum.auto()
     THROUGHPUT = enum.auto()
+    DIAGNOSTICS = enum.auto()
     BASIC = LOSSES
     ALL = (
         LOSSES | CRITIC_EXTRA | ACTOR_EXTRA | ROLLOUT_STATS | ENV_METRICS | NETWORK_METRICS

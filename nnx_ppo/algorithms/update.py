@@ -4,11 +4,14 @@ import functools
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import optax
 from flax import nnx
 
+from nnx_ppo._pytree import PyTreeNode
 from nnx_ppo.algorithms.config import LearningRate, PPOConfig
 from nnx_ppo.algorithms.losses import Batch, ppo_loss
+from nnx_ppo.algorithms.nonfinite import all_finite, count_nonfinite
 from nnx_ppo.algorithms.types import LoggingLevel
 from nnx_ppo.networks.types import StatefulModule
 
@@ -25,10 +28,28 @@ def make_optimizer(
     return adam if gradient_clipping is None else optax.chain(optax.clip_by_global_norm(gradient_clipping), adam)
 
 
+class GradientPhase(PyTreeNode):
+    """What the gradient phase reports; every array has one entry per gradient step, ``[S]``.
+
+    Attributes:
+        parts: parts of the loss, and ``grad_norm``, by metric name: those that the logging level asks for.
+        loss: the total loss.
+        nonfinite_gradients: entries of the gradient that are not finite; ``None`` below ``DIAGNOSTICS``.
+        skipped: whether the step was left out; ``None`` where it never is.
+    """
+
+    parts: Any
+    loss: Any
+    nonfinite_gradients: Any = None
+    skipped: Any = None
+
+
 def update(
     networks: StatefulModule, optimizer: nnx.Optimizer, batch: Batch, key: jax.Array, config: PPOConfig
-) -> dict[str, jax.Array]:
+) -> GradientPhase:
     """Take ``n_epochs * n_minibatches`` gradient steps; ``networks`` and ``optimizer`` are updated in place.
+
+    With ``on_nonfinite="skip"`` a step whose loss or gradient is not finite changes neither.
 
     Args:
         networks: the network to train.
@@ -36,34 +57,40 @@ def update(
         batch: the whole rollout, leaves ``[T, N, ...]``.
         key: PRNG key of the shuffling; every epoch splits the environments anew.
         config: hyper-parameters.
-
-    Returns:
-        Loss parts by metric name, each the mean over all gradient steps.
     """
     graphdef, params, rest = nnx.split(networks, nnx.Param, ...)
     optimizer_def, optimizer_state = nnx.split(optimizer)
 
     def gradient_step(loop: Any, index: jax.Array) -> Any:
         params, optimizer_state = loop
+        before = jax.tree.map(lambda x: x, loop)  # merged modules share their variables with the state, and write them
         minibatch = take_environments(batch, index)
 
         def loss(params: Any) -> Any:
             return ppo_loss(nnx.merge(graphdef, params, rest), minibatch, config)
 
-        (_, parts), gradients = jax.value_and_grad(loss, has_aux=True)(params)
+        (value, parts), gradients = jax.value_and_grad(loss, has_aux=True)(params)
         if LoggingLevel.GRAD_NORM in config.logging_level:
             parts["grad_norm"] = optax.tree.norm(gradients)
         model, optimizer = nnx.merge(graphdef, params, rest), nnx.merge(optimizer_def, optimizer_state)
         # Adam's bias correction raises a Python float to an int32 count, which strict promotion refuses.
         with jax.numpy_dtype_promotion("standard"):
             optimizer.update(model, gradients)
-        return (nnx.state(model, nnx.Param), nnx.state(optimizer)), parts
+        updated = (nnx.state(model, nnx.Param), nnx.state(optimizer))
+        phase = GradientPhase(parts, value)
+        if LoggingLevel.DIAGNOSTICS in config.logging_level:
+            phase = phase.replace(nonfinite_gradients=count_nonfinite(gradients), skipped=jnp.zeros((), bool))
+        if config.on_nonfinite == "skip":
+            finite = all_finite((value, gradients))
+            updated = jax.tree.map(lambda new, old: jnp.where(finite, new, old), updated, before)
+            phase = phase.replace(skipped=~finite)
+        return updated, phase
 
     indices = minibatch_indices(key, config.n_envs, config.n_epochs, config.n_minibatches)
-    (params, optimizer_state), parts = jax.lax.scan(gradient_step, (params, optimizer_state), indices)
+    (params, optimizer_state), phase = jax.lax.scan(gradient_step, (params, optimizer_state), indices)
     nnx.update(networks, params)
     nnx.update(optimizer, optimizer_state)
-    return jax.tree.map(lambda x: x.mean(axis=0), parts)
+    return phase
 
 
 def minibatch_indices(key: jax.Array, n_envs: int, n_epochs: int, n_minibatches: int) -> jax.Array:

@@ -11,12 +11,15 @@ from rich.panel import Panel
 from rich.text import Text
 
 import nnx_ppo
+from nnx_ppo.cli.check import Check
 from nnx_ppo.cli.console import stderr
 from nnx_ppo.cli.demo import Demo
 from nnx_ppo.cli.eval import Eval
+from nnx_ppo.cli.inspect import Inspect
 from nnx_ppo.cli.parsing import REGISTRY
 from nnx_ppo.cli.plot import Plot
 from nnx_ppo.cli.record import Record
+from nnx_ppo.cli.signals import Interrupted
 from nnx_ppo.cli.train import Train
 
 EXIT_USER_ERROR = 2
@@ -24,7 +27,15 @@ EXIT_INTERRUPTED = 130
 TRACEBACK_VARIABLE = "NNX_PPO_TRACEBACK"
 
 PACKAGE = pathlib.Path(nnx_ppo.__file__).parent
-COMMANDS = {"train": Train, "eval": Eval, "record": Record, "plot": Plot, "demo": Demo}
+COMMANDS = {
+    "train": Train,
+    "eval": Eval,
+    "record": Record,
+    "inspect": Inspect,
+    "check": Check,
+    "plot": Plot,
+    "demo": Demo,
+}
 
 
 def main(args: Sequence[str] | None = None) -> None:
@@ -34,7 +45,8 @@ def main(args: Sequence[str] | None = None) -> None:
         args: the words after ``nnx-ppo``; ``None`` for those of the process.
 
     Raises:
-        SystemExit: with 2 after a mistake in what was asked for, with 130 after Ctrl-C; ``--help`` exits with 0.
+        SystemExit: with 2 after a mistake in what was asked for, with 130 after Ctrl-C, 143 after SIGTERM, and 0 after
+            ``--help``.
     """
     # A console script, unlike `python -m`, does not look for modules in the folder that it is called from.
     if os.getcwd() not in sys.path and "" not in sys.path:
@@ -44,10 +56,10 @@ def main(args: Sequence[str] | None = None) -> None:
             COMMANDS, prog="nnx-ppo", description="PPO for stateful networks.", args=args, registry=REGISTRY
         )
         command.run()
-    except KeyboardInterrupt:
-        stderr.print("Interrupted.")
-        sys.exit(EXIT_INTERRUPTED)
-    except (ValueError, TypeError, ImportError, OSError) as error:
+    except KeyboardInterrupt as error:
+        stderr.print("\n".join(["Interrupted.", *_notes(error)]), soft_wrap=True)
+        sys.exit(128 + error.signum if isinstance(error, Interrupted) else EXIT_INTERRUPTED)
+    except (ValueError, TypeError, ImportError, OSError, FloatingPointError) as error:
         if not _is_message(error):
             raise
         if os.environ.get(TRACEBACK_VARIABLE):
@@ -69,5 +81,9 @@ def _is_message(error: Exception) -> bool:
 
 def _panel(error: Exception) -> Panel:
     hint = f"Set {TRACEBACK_VARIABLE}=1 to see where this was raised."
-    message = str(error) or type(error).__name__
+    message = "\n".join([str(error) or type(error).__name__, *_notes(error)])
     return Panel(Text(message), title=type(error).__name__, subtitle=hint, border_style="red", title_align="left")
+
+
+def _notes(error: BaseException) -> list[str]:
+    return getattr(error, "__notes__", [])

@@ -20,14 +20,15 @@ from nnx_ppo.cli.console import stderr, stdout
 from nnx_ppo.cli.networks import NetworkConfig
 from nnx_ppo.cli.progress import REWARD
 from nnx_ppo.cli.record import save_recording
-from nnx_ppo.cli.run_config import RunConfig
+from nnx_ppo.cli.run_config import RunConfig, with_total_steps
 from nnx_ppo.cli.run_folder import RunFolder, unused_folder
-from nnx_ppo.cli.train import train_run
+from nnx_ppo.cli.training_run import train_run
 from nnx_ppo.envs import make_env
 from nnx_ppo.networks.naming import flatten_activations
 from nnx_ppo.networks.types import StatefulModule
 from nnx_ppo.recordings.plots import plot_activations, plot_learning_curve
-from nnx_ppo.recordings.summary import in_network_order, layer_table, summarize
+from nnx_ppo.recordings.summary import in_network_order, summarize
+from nnx_ppo.recordings.summary_tables import layer_table
 
 EPISODE_LENGTH = 200
 RECORDED_EPISODES = 4
@@ -63,6 +64,7 @@ DEMO = RunConfig(
         ),
         eval=EvalConfig(every_steps=25_000, n_envs=32, max_episode_length=EPISODE_LENGTH),
         seed=0,
+        checkpoint_every_steps=25_000,
     ),
 )
 
@@ -86,18 +88,13 @@ class Demo:
         if out != self.out:
             stderr.print(f"{self.out} is taken: this run goes to {out}.")
         stderr.print("An LSTM learns to balance a pendulum without being shown how fast it turns.")
-        folder, network = train_run(_with_total_steps(DEMO, self.total_steps), out)
+        folder, network = train_run(with_total_steps(DEMO, self.total_steps), out)
         flat, dones = _record(network)
         save_recording(folder.recordings / "activations.npz", flat, dones)
         _draw(folder, flat, dones)
         stdout.print(layer_table(summarize(flat, dones)))
         stdout.print(_files(folder), soft_wrap=True)
         stdout.print(_next_steps(folder), soft_wrap=True)
-
-
-def _with_total_steps(config: RunConfig, total_steps: int) -> RunConfig:
-    ppo = dataclasses.replace(config.train.ppo, total_steps=total_steps)
-    return dataclasses.replace(config, train=dataclasses.replace(config.train, ppo=ppo))
 
 
 def _record(network: StatefulModule) -> tuple[dict[str, Any], np.ndarray]:

@@ -7,31 +7,11 @@ from typing import Annotated, Any
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
 from nnx_ppo.algorithms.config import LearningRate
+from nnx_ppo.algorithms.config_json import format_logging_level, parse_logging_level
 from nnx_ppo.algorithms.types import LoggingLevel
 
 REGISTRY = ConstructorRegistry()
 """Rules for the types that ``tyro`` cannot read by itself."""
-
-
-def parse_logging_level(text: str) -> LoggingLevel:
-    """Read ``"LOSSES|GRAD_NORM"``.
-
-    Raises:
-        ValueError: naming the unknown level and all known ones.
-    """
-    level = LoggingLevel.NONE
-    for name in text.split("|"):
-        if name.strip() not in LoggingLevel.__members__:
-            known = ", ".join(LoggingLevel.__members__)
-            raise ValueError(f"{name.strip()!r} is no logging level; combine these with |: {known}.")
-        level |= LoggingLevel[name.strip()]
-    return level
-
-
-def format_logging_level(level: LoggingLevel) -> str:
-    """Write a level as :func:`parse_logging_level` reads it."""
-    exact = [name for name, member in LoggingLevel.__members__.items() if member == level]
-    return exact[0] if exact else "|".join(str(member.name) for member in level)
 
 
 def parse_pairs(words: Sequence[str]) -> dict[str, Any]:

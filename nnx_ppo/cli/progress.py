@@ -53,7 +53,7 @@ class TrainingProgress:
         """Show what the run is busy with: ``"compiling"``, ``"training"``, ``"evaluating"``."""
         self._progress.update(self._task, description=phase)
         if phase == "compiling" and not self._console.is_terminal:
-            self._console.print("Compiling the training step.")
+            self._console.print("Compiling.")
 
     def log(self, metrics: Mapping[str, Any], steps: int) -> None:
         """Take in one iteration; ``log_fn`` of a training run."""

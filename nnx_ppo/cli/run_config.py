@@ -6,13 +6,13 @@ import math
 from typing import Any
 
 import cattrs
-from cattrs.preconf.json import make_converter
+import optax
 from cattrs.v import format_exception
 
-from nnx_ppo.algorithms.config import LearningRate, TrainConfig
-from nnx_ppo.algorithms.types import LoggingLevel
+from nnx_ppo.algorithms.config import TrainConfig
+from nnx_ppo.algorithms.config_json import converter
+from nnx_ppo.algorithms.retention import Retention
 from nnx_ppo.cli.networks import NetworkConfig
-from nnx_ppo.cli.parsing import format_logging_level, parse_logging_level
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,6 +28,8 @@ class RunConfig:
         anneal_learning_rate: let the learning rate fall linearly to 0 at the end of the run.
         network: which network, and its sizes.
         train: the training configuration.
+        checkpoints: which checkpoints to keep.
+        log: where the training log goes.
     """
 
     env: str
@@ -37,6 +39,8 @@ class RunConfig:
     anneal_learning_rate: bool = False
     network: NetworkConfig = dataclasses.field(default_factory=NetworkConfig)
     train: TrainConfig = dataclasses.field(default_factory=TrainConfig)
+    checkpoints: Retention = dataclasses.field(default_factory=lambda: Retention(keep_last=3, keep_best=1))
+    log: tuple[str, ...] = ("jsonl",)
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.reward_scale) and self.reward_scale > 0):
@@ -45,13 +49,31 @@ class RunConfig:
             raise ValueError(f"train_episode_length must be at least 1, or None, got {self.train_episode_length!r}.")
 
 
+def with_total_steps(config: RunConfig, total_steps: int) -> RunConfig:
+    """The same run with another number of environment steps."""
+    ppo = dataclasses.replace(config.train.ppo, total_steps=total_steps)
+    return dataclasses.replace(config, train=dataclasses.replace(config.train, ppo=ppo))
+
+
+def annealed(config: TrainConfig) -> TrainConfig:
+    """The same configuration with a learning rate that falls linearly to 0 at its last gradient step."""
+    ppo = config.ppo
+    if callable(ppo.learning_rate):
+        raise TypeError("anneal_learning_rate needs a constant learning rate to start from, got a schedule.")
+    iterations = -(-ppo.total_steps // ppo.steps_per_iteration)
+    rate = optax.linear_schedule(ppo.learning_rate, 0.0, iterations * ppo.n_epochs * ppo.n_minibatches)
+    return dataclasses.replace(config, ppo=dataclasses.replace(ppo, learning_rate=rate))
+
+
 def to_json(config: RunConfig) -> str:
     """Write a configuration as indented JSON.
 
     Raises:
         TypeError: a value has no JSON form, for example a learning rate schedule.
     """
-    return json.dumps(_converter().unstructure(config), indent=2)
+    if callable(config.train.ppo.learning_rate):
+        raise TypeError("config.json holds a constant learning rate only; train with a schedule from Python.")
+    return json.dumps(converter().unstructure(config), indent=2)
 
 
 def from_json(text: str) -> RunConfig:
@@ -61,25 +83,15 @@ def from_json(text: str) -> RunConfig:
         ValueError: listing each field that is unknown, missing or refused, with its path.
     """
     try:
-        return _converter().structure(json.loads(text), RunConfig)
+        data = json.loads(text)
+        if not isinstance(data, dict):
+            raise ValueError(f"a configuration is a JSON object, got {type(data).__name__}.")
+        return converter(forbid_extra_keys=True).structure(data, RunConfig)
+    except RecursionError as error:
+        raise ValueError("the file is nested too deeply to be a configuration.") from error
     except cattrs.BaseValidationError as error:
         raise ValueError("; ".join(cattrs.transform_error(error, path="config", format_exception=_format))) from error
 
 
-def _converter() -> cattrs.Converter:
-    converter = make_converter(forbid_extra_keys=True)
-    converter.register_unstructure_hook(LoggingLevel, format_logging_level)
-    converter.register_structure_hook(LoggingLevel, lambda text, _: parse_logging_level(text))
-    converter.register_unstructure_hook_func(lambda kind: kind == LearningRate, _rate_to_json)
-    converter.register_structure_hook_func(lambda kind: kind == LearningRate, lambda rate, _: float(rate))
-    return converter
-
-
 def _format(error: BaseException, kind: type | None) -> str:
     return str(error) if isinstance(error, ValueError) else format_exception(error, kind)
-
-
-def _rate_to_json(rate: Any) -> float:
-    if callable(rate):
-        raise TypeError("config.json holds a constant learning rate only; train with a schedule from Python.")
-    return float(rate)

@@ -7,7 +7,7 @@
 ``videos/``             films of one episode, if asked for
 ``tensorboard/``        the same for TensorBoard, if asked for
 ``wandb/``              the same for Weights & Biases, if asked for
-``checkpoints/final/``  the policy, see :mod:`nnx_ppo.cli.policy`
+``checkpoints/``         one folder per checkpoint, see :mod:`nnx_ppo.algorithms.checkpointing`
 ``recordings/``         where ``nnx-ppo record`` writes by default
 ======================  ==============================================================================
 
@@ -15,18 +15,21 @@ Files are written aside and then renamed, so that no reader ever sees half of on
 place, line by line.
 """
 
+import contextlib
 import json
 import os
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from flax import nnx
+import filelock
 
 from nnx_ppo.algorithms.callbacks import read_metrics
-from nnx_ppo.cli import policy
 from nnx_ppo.cli.run_config import RunConfig, from_json, to_json
 from nnx_ppo.cli.versions import collect_versions
+
+LOCK = ".lock"
+"""File that the process which trains holds locked."""
 
 
 class RunFolderError(ValueError):
@@ -51,13 +54,13 @@ class RunFolder:
             RunFolderError: the folder holds something already, or cannot be made or written.
         """
         folder = cls(pathlib.Path(path))
-        text = to_json(config)
+        to_json(config)
         _require_unused(folder.path)
         try:
             for name in ("checkpoints", "recordings"):
                 (folder.path / name).mkdir(parents=True, exist_ok=True)
             write_aside(folder.path / "versions.json", lambda p: p.write_text(json.dumps(collect_versions(), indent=2)))
-            write_aside(folder.path / "config.json", lambda p: p.write_text(text))
+            folder.write_config(config)
         except OSError as error:
             raise RunFolderError(
                 f"cannot write the run folder {folder.path} ({error.strerror}): choose another folder with --out."
@@ -80,6 +83,32 @@ class RunFolder:
             )
         return folder
 
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the run for this process; the operating system lets go of it when the process ends, however it does.
+
+        Raises:
+            RunFolderError: another process trains in this folder, or it cannot be written.
+        """
+        lock = filelock.FileLock(self.path / LOCK, timeout=0)
+        try:
+            lock.acquire()
+        except filelock.Timeout as error:
+            raise RunFolderError(
+                f"another process is training in {self.path}: wait until it ends, or choose another folder."
+            ) from error
+        except OSError as error:
+            raise RunFolderError(f"cannot write the run folder {self.path} ({error.strerror}).") from error
+        try:
+            yield
+        finally:
+            lock.release()
+
+    @property
+    def checkpoints(self) -> pathlib.Path:
+        """Folder of the checkpoints."""
+        return self.path / "checkpoints"
+
     @property
     def recordings(self) -> pathlib.Path:
         """Folder of the recordings."""
@@ -92,6 +121,11 @@ class RunFolder:
         except ValueError as error:
             raise RunFolderError(f"{self.path / 'config.json'} does not describe a run: {error}") from error
 
+    def write_config(self, config: RunConfig) -> None:
+        """Write ``config.json``, in place of one that is there."""
+        text = to_json(config)
+        write_aside(self.path / "config.json", lambda p: p.write_text(text))
+
     @property
     def metrics_file(self) -> pathlib.Path:
         """File of the training log."""
@@ -100,21 +134,6 @@ class RunFolder:
     def metrics(self) -> list[dict[str, Any]]:
         """Read ``metrics.jsonl``, one dict per iteration; none where the run has not written it."""
         return read_metrics(self.metrics_file) if self.metrics_file.exists() else []
-
-    def save_policy(self, network: nnx.Module, steps: int) -> pathlib.Path:
-        """Save the network in ``checkpoints/final``, in place of one that is there."""
-        return policy.save_policy(self.path / "checkpoints" / "final", network, steps)
-
-    def load_policy(self, network: nnx.Module) -> int:
-        """Load ``checkpoints/final`` into ``network``; returns the environment steps it was trained for.
-
-        Raises:
-            RunFolderError: the run has saved no policy.
-        """
-        path = self.path / "checkpoints" / "final"
-        if not path.is_dir():
-            raise RunFolderError(f"{self.path} holds no policy: its training ended before the first iteration did.")
-        return policy.load_policy(path, network)
 
 
 def write_aside(path: pathlib.Path, write: Callable[[pathlib.Path], Any]) -> None:
@@ -139,7 +158,7 @@ def unused_folder(path: pathlib.Path) -> pathlib.Path:
 
 
 def _in_use(path: pathlib.Path) -> bool:
-    return path.exists() and not (path.is_dir() and not any(path.iterdir()))
+    return path.exists() and not (path.is_dir() and all(entry.name == LOCK for entry in path.iterdir()))
 
 
 def _require_unused(path: pathlib.Path) -> None:

@@ -1,53 +1,40 @@
-"""``nnx-ppo train``: train a policy and leave a run folder."""
+"""``nnx-ppo train``: train a policy and leave a run folder, or go on with one."""
 
 import dataclasses
-import importlib.util
-import json
 import math
 import pathlib
-import time
-from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
-import optax
 import tyro
 
-from nnx_ppo.algorithms.callbacks import (
-    JsonLinesLogger,
-    Logger,
-    TensorBoardLogger,
-    WandbLogger,
-    log_to,
-    video_file_fn,
-)
 from nnx_ppo.algorithms.config import EvalConfig, PPOConfig, TrainConfig, VideoConfig
-from nnx_ppo.algorithms.ppo import train_ppo
-from nnx_ppo.algorithms.video import require_render
+from nnx_ppo.algorithms.retention import Retention
 from nnx_ppo.cli.compilation_cache import enable_compilation_cache
-from nnx_ppo.cli.console import stderr, stdout
-from nnx_ppo.cli.networks import NetworkConfig, build_network
+from nnx_ppo.cli.console import stdout
+from nnx_ppo.cli.logs import Destination
+from nnx_ppo.cli.networks import NetworkConfig
 from nnx_ppo.cli.parsing import Pairs
-from nnx_ppo.cli.progress import REWARD, TrainingProgress
-from nnx_ppo.cli.run_config import RunConfig, to_json
+from nnx_ppo.cli.run_config import RunConfig, with_total_steps
 from nnx_ppo.cli.run_folder import RunFolder
-from nnx_ppo.envs import make_env
-from nnx_ppo.networks.types import StatefulModule
-from nnx_ppo.wrappers import EpisodeWrapper, RewardScalingWrapper
+from nnx_ppo.cli.training_run import resume_run, train_run
 
-SAVE_EVERY_S = 60.0
-"""Least time between two saves of the policy at evaluations, so that saving does not slow down short iterations."""
-
-Destination = Literal["jsonl", "tensorboard", "wandb"]
+WITH_RESUME = ("resume", "total_steps", "cache")
+"""Options that go with ``--resume``; all others are as they were when the run began."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Train:
     """Train a policy by PPO."""
 
-    env: tyro.conf.Positional[str]
+    env: tyro.conf.Positional[str | None] = None
     """Environment: gymnax:NAME, playground:NAME, brax:NAME, probe:NAME or package.module:function."""
-    out: pathlib.Path
+    out: pathlib.Path | None = None
     """Run folder to make."""
+    resume: pathlib.Path | None = None
+    """Run folder to go on with, from its newest checkpoint, exactly as if it had not stopped. Takes no other options
+    but --total-steps and --no-cache: the rest is as it was."""
+    total_steps: int | None = None
+    """Environment steps of the whole run, short for --ppo.total-steps; with --resume, a higher total than before."""
     env_args: Pairs = dataclasses.field(default_factory=dict)
     """Overrides of the environment, e.g. hide=(2,)."""
     reward_scale: float = 1.0
@@ -61,6 +48,14 @@ class Train:
     network: NetworkConfig = dataclasses.field(default_factory=NetworkConfig)
     ppo: PPOConfig = dataclasses.field(default_factory=PPOConfig)
     eval: EvalConfig = dataclasses.field(default_factory=EvalConfig)
+    checkpoint_every_steps: int | None = None
+    """Environment steps between two checkpoints; by default one at every evaluation."""
+    keep_last: int | None = 3
+    """Keep the newest so many checkpoints."""
+    keep_best: int | None = 1
+    """Keep the so many checkpoints with the highest evaluation reward, of those saved at an evaluation."""
+    keep_every: int | None = None
+    """Keep the first checkpoint of every so many environment steps."""
     log: tuple[Destination, ...] = ("jsonl",)
     """Where the training log goes, in the run folder; wandb also to the service, unless WANDB_MODE is offline."""
     video: int = 0
@@ -70,134 +65,71 @@ class Train:
 
     def run(self) -> None:
         """Train, and say where the run is and what to type next."""
+        if self.resume is not None:
+            self._require_nothing_else()
+        elif self.env is None or self.out is None:
+            raise ValueError(
+                "train needs an environment and --out RUN, a folder to make (nnx-ppo train gymnax:CartPole-v1 --out "
+                "runs/cartpole), or --resume RUN, to go on with a run."
+            )
         if self.cache:
             enable_compilation_cache()
-        train_config = TrainConfig(ppo=self.ppo, eval=self.eval, video=self._video_config(), seed=self.seed)
+        if self.resume is not None:
+            folder, _ = resume_run(self.resume, self.total_steps)
+            _say_what_next(folder)
+        elif self.out is not None:
+            folder, _ = train_run(self._run_config(), self.out)
+            _say_what_next(folder)
+
+    def _require_nothing_else(self) -> None:
+        given = [
+            field.name
+            for field in dataclasses.fields(self)
+            if field.name not in WITH_RESUME and getattr(self, field.name) != _default(field)
+        ]
+        if given:
+            names = ", ".join("ENV" if name == "env" else "--" + name.replace("_", "-") for name in given)
+            raise ValueError(
+                f"--resume goes on with a run as it was, and takes only --total-steps and --no-cache beside it, got "
+                f"{names}: leave that out, or start a new run with --out."
+            )
+
+    def _run_config(self) -> RunConfig:
+        every = self.checkpoint_every_steps
+        if every is None:
+            every = self.eval.every_steps if self.eval.enabled else TrainConfig.checkpoint_every_steps
         config = RunConfig(
-            env=self.env,
+            env=self.env or "",
             env_args=self.env_args,
             reward_scale=self.reward_scale,
             train_episode_length=self.train_episode_length,
             anneal_learning_rate=self.anneal_learning_rate,
             network=self.network,
-            train=train_config,
+            train=TrainConfig(ppo=self.ppo, eval=self.eval, seed=self.seed, checkpoint_every_steps=every),
+            checkpoints=Retention(self.keep_last, self.keep_best, self.keep_every),
+            log=self.log,
         )
-        folder, _ = train_run(config, self.out, self.log)
-        stdout.print(f"Run: {folder.path}", soft_wrap=True)
-        stdout.print(f"Next: nnx-ppo eval {folder.path}", soft_wrap=True)
-        stdout.print(f"      nnx-ppo record {folder.path}", soft_wrap=True)
-        if "jsonl" in self.log:
-            stdout.print(f"      nnx-ppo plot {folder.path}", soft_wrap=True)
+        if self.total_steps is not None:
+            config = with_total_steps(config, self.total_steps)
+        video = self._video_config(config.train.ppo.total_steps)
+        return dataclasses.replace(config, train=dataclasses.replace(config.train, video=video))
 
-    def _video_config(self) -> VideoConfig:
+    def _video_config(self, total_steps: int) -> VideoConfig:
         if self.video < 0:
             raise ValueError(f"--video must be at least 0, got {self.video}.")
         if not self.video:
             return VideoConfig()
-        every_steps = math.ceil(self.ppo.total_steps / self.video)
+        every_steps = math.ceil(total_steps / self.video)
         return VideoConfig(enabled=True, every_steps=every_steps, episode_length=self.eval.max_episode_length)
 
 
-def training_env(env: Any, config: RunConfig) -> Any:
-    """The environment as training sees it: rewards scaled, episodes cut where the run says so."""
-    if config.train_episode_length is not None:
-        env = EpisodeWrapper(env, config.train_episode_length)
-    return RewardScalingWrapper(env, config.reward_scale)
+def _default(field: "dataclasses.Field[Any]") -> Any:
+    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
-def annealed(config: TrainConfig) -> TrainConfig:
-    """The same configuration with a learning rate that falls linearly to 0 at its last gradient step."""
-    ppo = config.ppo
-    if callable(ppo.learning_rate):
-        raise TypeError("anneal_learning_rate needs a constant learning rate to start from, got a schedule.")
-    iterations = -(-ppo.total_steps // ppo.steps_per_iteration)
-    rate = optax.linear_schedule(ppo.learning_rate, 0.0, iterations * ppo.n_epochs * ppo.n_minibatches)
-    return dataclasses.replace(config, ppo=dataclasses.replace(ppo, learning_rate=rate))
-
-
-def train_run(
-    config: RunConfig, out: pathlib.Path, destinations: Sequence[Destination] = ("jsonl",)
-) -> tuple[RunFolder, StatefulModule]:
-    """Train what ``config`` describes, and write the run folder ``out``.
-
-    However training ends, the policy of the last finished iteration is saved.
-
-    Args:
-        config: the run.
-        out: folder to make.
-        destinations: where the training log goes.
-
-    Returns:
-        The run folder and the trained network.
-
-    Raises:
-        ValueError: the folder is in use, or environment, network and configuration do not fit.
-        ImportError: the package of a destination is missing.
-        KeyboardInterrupt: after Ctrl-C, once the policy is saved.
-    """
-    _require_packages(destinations)
-    env = make_env(config.env, **config.env_args)
-    video_fn = video_file_fn(out / "videos", fps=_fps(env)) if config.train.video.enabled else None
-    if video_fn is not None:
-        require_render(env)
-    network = build_network(config.network, env, config.train.seed)
-    folder = RunFolder.create(out, config)
-    steps_done, saved_at = 0, time.monotonic()
-
-    def log(metrics: dict[str, Any], steps: int) -> None:
-        nonlocal steps_done, saved_at
-        steps_done = steps
-        write(metrics, steps)
-        progress.log(metrics, steps)
-        if REWARD in metrics and steps and time.monotonic() - saved_at > SAVE_EVERY_S:
-            folder.save_policy(network, steps)
-            saved_at = time.monotonic()
-
-    try:
-        with (
-            _loggers(folder, config, destinations) as write,
-            TrainingProgress(config.train.ppo.total_steps) as progress,
-        ):
-            result = train_ppo(
-                training_env(env, config),
-                network,
-                annealed(config.train) if config.anneal_learning_rate else config.train,
-                log_fn=log,
-                video_fn=video_fn,
-                on_phase=progress.on_phase,
-                eval_env=env,
-            )
-        reward = result.eval_history[-1][REWARD] if result.eval_history else None
-        last = "" if reward is None else f", last evaluation reward {reward:,.2f}"
-        stderr.print(f"Trained {result.total_steps:,} steps{last}.")
-    finally:
-        if steps_done:
-            path = folder.save_policy(network, steps_done)
-            stderr.print(f"Saved the policy after {steps_done:,} steps in {path}", soft_wrap=True)
-        else:
-            stderr.print("No iteration had finished: there is no policy to save.")
-    return folder, network
-
-
-def _fps(env: Any) -> int:
-    """Speed at which a film shows real time, where the environment knows how long its steps are."""
-    seconds = getattr(env, "dt", None)
-    return max(1, round(1 / seconds)) if isinstance(seconds, float) and seconds > 0 else 30
-
-
-def _require_packages(destinations: Sequence[Destination]) -> None:
-    """Find out before anything is written."""
-    for destination, package in (("tensorboard", "tensorboardX"), ("wandb", "wandb")):
-        if destination in destinations and importlib.util.find_spec(package) is None:
-            raise ImportError(f"--log {destination} needs {package}: pip install 'nnx-ppo[{destination}]'")
-
-
-def _loggers(folder: RunFolder, config: RunConfig, destinations: Sequence[Destination]) -> Logger:
-    make: dict[Destination, Any] = {
-        "jsonl": lambda: JsonLinesLogger(folder.metrics_file),
-        "tensorboard": lambda: TensorBoardLogger(folder.path / "tensorboard"),
-        "wandb": lambda: WandbLogger(
-            project="nnx-ppo", name=folder.path.name, dir=str(folder.path), config=json.loads(to_json(config))
-        ),
-    }
-    return log_to(*[make[destination]() for destination in dict.fromkeys(destinations)])
+def _say_what_next(folder: RunFolder) -> None:
+    stdout.print(f"Run: {folder.path}", soft_wrap=True)
+    stdout.print(f"Next: nnx-ppo eval {folder.path}", soft_wrap=True)
+    stdout.print(f"      nnx-ppo record {folder.path}", soft_wrap=True)
+    if folder.metrics_file.exists():
+        stdout.print(f"      nnx-ppo plot {folder.path}", soft_wrap=True)

@@ -15,6 +15,7 @@ from nnx_ppo.envs.probes import DelayedReward as DelayedReward
 from nnx_ppo.envs.probes import DiscreteActionReward as DiscreteActionReward
 from nnx_ppo.envs.probes import MemoryCue as MemoryCue
 from nnx_ppo.envs.probes import ObservationReward as ObservationReward
+from nnx_ppo.envs.probes import RepeatPrevious as RepeatPrevious
 from nnx_ppo.envs.probes import TreeEnv as TreeEnv
 from nnx_ppo.envs.registry import list_envs as list_envs
 from nnx_ppo.envs.registry import make_env as make_env
@@ -40,6 +41,7 @@ __all__ = [
     "ObservationReward",
     "RLEnv",
     "Reading",
+    "RepeatPrevious",
     "TreeEnv",
     "UnknownEnvError",
     "VectorEnv",

@@ -1,5 +1,7 @@
 """MuJoCo Playground environments, with the time limit that their own configuration asks for."""
 
+import contextlib
+import io
 from typing import Any, NamedTuple
 
 import jax
@@ -50,6 +52,11 @@ class PlaygroundEnv(ForeignEnv):
         if type(self.unwrapped).render is not general.render:
             return state
         return Pose(PoseData(*(getattr(state.data, name) for name in PoseData._fields)))
+
+    def render(self, trajectory: Any, **kwargs: Any) -> Any:
+        """Draw a list of states; without Playground's progress bar, which would run across ours."""
+        with contextlib.redirect_stderr(io.StringIO()):
+            return self.unwrapped.render(trajectory, **kwargs)
 
 
 class PoseData(NamedTuple):

@@ -195,7 +195,7 @@ class LayerRow:
     path: str
     """Canonical path."""
     layer: str
-    """Class of the layer."""
+    """Class of the layer; for a population of a graph also what it reads."""
     output: str
     """Shape of its output, ``"?"`` where no example observation is known."""
     parameters: int
@@ -261,7 +261,7 @@ def describe(network: StatefulModule, obs: Any = None, batch_size: int = 1) -> L
     obs = _example_input(network) if obs is None else obs
     outputs, carries = _abstract_run(network, obs, batch_size)
     rows = tuple(
-        LayerRow(path, type(layer).__name__, _shapes(outputs.get(path)), _n_parameters(layer), _shapes(carries[path]))
+        LayerRow(path, layer.table_name, _shapes(outputs.get(path)), _n_parameters(layer), _shapes(carries[path]))
         for path, layer in _leaf_modules(network).items()
     )
     return LayerTable(rows, _n_parameters(network))

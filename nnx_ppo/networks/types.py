@@ -58,6 +58,11 @@ class StatefulModule(nnx.Module):
     is_layer: ClassVar[bool] = False
     """Whether recordings and layer tables take the module as one layer, though it contains others."""
 
+    @property
+    def table_name(self) -> str:
+        """What layer tables call the module: its class, and what else a reader should see there."""
+        return type(self).__name__
+
     @abc.abstractmethod
     def __call__(self, state: Carry, x: Any, rollout_extras: Any = None) -> StatefulModuleOutput:
         """Run one step.

@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Blue of the Okabe-Ito palette, and a diverging map: both can be told apart with any colour vision.
+# Blue of the Okabe-Ito palette, and maps of colours: all can be told apart with any colour vision.
 LINE = "#0072B2"
 DIVERGING = "PuOr_r"
+SEQUENTIAL = "cividis"
 # The rest of the palette, and dashes for those who print in grey.
 LINES = (LINE, "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 DASHES = ("-", "--", "-.", ":")
@@ -52,7 +53,7 @@ def plot_learning_curves(curves: Mapping[str, Curve], ylabel: str, title: str = 
     """
     if not curves:
         raise ValueError("there is no curve to draw: curves is empty.")
-    figure = _figure((6.4, 4.0))
+    figure = new_figure((6.4, 4.0))
     axes = figure.subplots()
     for i, (label, curve) in enumerate(curves.items()):
         color, dash = LINES[i % len(LINES)], DASHES[i // len(LINES) % len(DASHES)]
@@ -77,7 +78,7 @@ def plot_learning_curve(steps: Any, reward: Any, low: Any = None, high: Any = No
         high: ``[K]``, upper edge.
         title: title of the figure.
     """
-    figure = _figure((6.4, 4.0))
+    figure = new_figure((6.4, 4.0))
     axes = figure.subplots()
     if low is not None and high is not None:
         axes.fill_between(steps, low, high, color=LINE, alpha=0.2, linewidth=0, label="middle half of the episodes")
@@ -112,7 +113,7 @@ def plot_activations(activations: Mapping[str, Any], dones: Any, env: int = 0, t
     if not layers:
         raise ValueError(f"no layer with a unit axis among {sorted(activations)}: there is nothing to draw.")
     heights = [max(0.55, min(1.8, x[0].size / 30)) for x in layers.values()]
-    figure = _figure((8.0, 1.0 + sum(heights) + 0.45 * len(heights)))
+    figure = new_figure((8.0, 1.0 + sum(heights) + 0.45 * len(heights)))
     panels = figure.subplots(len(layers), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
     for axes, (path, x) in zip(panels, layers.items(), strict=True):
         _draw_layer(axes, path, x.reshape(length, -1).astype(np.float64))
@@ -136,7 +137,15 @@ def _draw_layer(axes: "Axes", path: str, x: np.ndarray) -> None:
     bar.ax.tick_params(labelsize=7)
 
 
-def _figure(size: tuple[float, float]) -> "Figure":
+def new_figure(size: tuple[float, float]) -> "Figure":
+    """Return an empty figure in the style of all pictures here.
+
+    Args:
+        size: width and height in inches.
+
+    Raises:
+        ImportError: matplotlib is missing.
+    """
     try:
         from matplotlib.figure import Figure
     except ImportError as error:

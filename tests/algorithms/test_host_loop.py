@@ -10,7 +10,7 @@ from flax import nnx
 from nnx_ppo.algorithms.config import EvalConfig, PPOConfig, TrainConfig
 from nnx_ppo.algorithms.metrics import MetricsRow
 from nnx_ppo.algorithms.ppo import train_ppo
-from nnx_ppo.algorithms.training import LoopState, Periodic, train_loop
+from nnx_ppo.algorithms.training import Hooks, LoopState, Periodic, train_loop
 from nnx_ppo.algorithms.types import LoggingLevel
 from tests.helpers import RandomEnds, mlp
 from tests.helpers_compile import compilations
@@ -51,7 +51,7 @@ class Device:
         return {}
 
 
-def loop(device: Device, total_steps: int, **options: Any) -> tuple[LoopState, Any, Counter]:
+def loop(device: Device, total_steps: int, throughput: bool = False, **hooks: Any) -> tuple[LoopState, Any, Counter]:
     network = Counter()
     state, progress = train_loop(
         device.step,
@@ -60,7 +60,8 @@ def loop(device: Device, total_steps: int, **options: Any) -> tuple[LoopState, A
         steps_per_iteration=100,
         steps=0,
         total_steps=total_steps,
-        **options,
+        throughput=throughput,
+        hooks=Hooks(**hooks),
     )
     return state, progress, network
 
@@ -73,7 +74,7 @@ def test_throughput_agrees_with_the_clock_without_compiling_and_evaluating():
     loop(
         device,
         2000,
-        periodic=(Periodic(1000, device.rest, at_start=True),),
+        periodic=(Periodic(1000, device.rest, compile=device.rest, at_start=True),),
         log_fn=lambda m, s: rows.append(m),
         compile_fn=device.rest,
         throughput=True,
@@ -82,8 +83,8 @@ def test_throughput_agrees_with_the_clock_without_compiling_and_evaluating():
     training = [row for row in rows if "throughput/train_sps" in row]
     assert len(training) == 20
     assert [i for i, row in enumerate(training) if "throughput/compile_s" in row] == [0]
-    assert len(device.elsewhere) == 4
-    assert training[0]["throughput/compile_s"] == pytest.approx(device.elsewhere[1], rel=0.05)
+    assert len(device.elsewhere) == 5
+    assert training[0]["throughput/compile_s"] == pytest.approx(sum(device.elsewhere[:2]), rel=0.05)
     seconds = sum(100 / row["throughput/train_sps"] for row in training)
     assert seconds == pytest.approx(wall - sum(device.elsewhere), rel=0.05)
 
@@ -103,6 +104,33 @@ def test_without_the_level_there_are_no_throughput_keys():
     rows: list[dict[str, Any]] = []
     loop(Device(0.0), 200, log_fn=lambda m, s: rows.append(m))
     assert [set(row) for row in rows] == [{"count"}, {"count"}]
+
+
+def test_the_user_is_told_what_is_going_on_in_order():
+    phases: list[str] = []
+    film = Periodic(200, lambda state, steps: {}, phase="filming")
+    save = Periodic(200, lambda state, steps: {}, phase="saving", saves=True)
+    evaluate = Periodic(100, lambda state, steps: {}, at_start=True)
+    loop(Device(0.0), 200, periodic=(evaluate, film, save), on_phase=phases.append)
+    assert phases == [
+        "compiling", "evaluating", "training", "training", "evaluating", "training", "evaluating", "filming",
+        "training", "saving", "training",
+    ]  # fmt: skip
+
+
+def test_a_failed_iteration_is_raised_and_never_visible():
+    rows: list[Any] = []
+    network = Counter()
+    device = Device(0.0)
+    hooks = Hooks(
+        log_fn=lambda m, s: rows.append(s),
+        check=lambda row, steps: ArithmeticError(f"after {steps}") if row.values[0] == 3 else None,
+    )
+    start = LoopState(networks=nnx.state(network), rest=0)
+    with pytest.raises(ArithmeticError, match="after 200"):
+        train_loop(device.step, start, network, steps_per_iteration=100, steps=0, total_steps=900, hooks=hooks)
+    assert rows == [100, 200]
+    assert float(network.count[...]) == 2.0
 
 
 def test_stop_fn_ends_the_run_as_a_normal_end_does():

@@ -45,6 +45,7 @@ def two_rollouts(network, env):
 
 
 def check(network, env, tolerance):
+    """Check two rollouts, and return them."""
     replay, rollouts = two_rollouts(network, env)
     for carry, rollout in rollouts:
         assert bool(rollout.truncated.any())
@@ -65,6 +66,7 @@ def check(network, env, tolerance):
             jax.tree.leaves(whole.value_estimates), jax.tree.leaves(rollout.network_output.value_estimates), strict=True
         ):
             np.testing.assert_allclose(new, before, atol=max(tolerance, 1e-6) if new.dtype == jnp.float32 else 1e-10)
+    return [rollout for _, rollout in rollouts]
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -99,23 +99,51 @@ def test_resets_follow_the_episodes_that_end(length, episodes):
     assert sum(RESETS) == episodes * n  # chunks of 8 divide 32: not one reset too many
 
 
-def lowered(level: LoggingLevel) -> Any:
+def lowered(level: LoggingLevel, percentiles: Any = None) -> Any:
     network = mlp()
     state = ppo.new_training_state(RandomEnds(), network, 4, 0)
-    step, arrays = ppo._prepare(RandomEnds(), state, dataclasses.replace(CONFIG, logging_level=level))
+    config = dataclasses.replace(CONFIG, logging_level=level, logging_percentiles=percentiles)
+    step, arrays = ppo._prepare(RandomEnds(), state, config)
     return step.lower(arrays)
 
 
-def test_what_is_not_asked_for_is_not_in_the_program():
-    def operations(level: LoggingLevel) -> int:
-        return len(lowered(level).as_text().splitlines())
+def row_of(program: Any) -> Any:
+    return program.out_info[2].row
 
-    none, losses, everything = (
-        operations(level) for level in (LoggingLevel.NONE, LoggingLevel.LOSSES, LoggingLevel.ALL)
-    )
-    assert none < losses < everything
-    assert lowered(LoggingLevel.NONE).out_info[2].values.shape == (0,)
-    assert lowered(LoggingLevel.LOSSES).out_info[2].values.shape == (7,)
+
+def count(program: Any, *operations: str) -> list[int]:
+    text = program.as_text()
+    return [text.count(f"stablehlo.{operation}") for operation in operations]
+
+
+def test_what_is_not_asked_for_is_not_in_the_program():
+    none, losses, everything = (lowered(level) for level in (LoggingLevel.NONE, LoggingLevel.LOSSES, LoggingLevel.ALL))
+    lines = [len(program.as_text().splitlines()) for program in (none, losses, everything)]
+    assert lines[0] < lines[1] < lines[2]
+    assert row_of(none).values.shape == (0,)
+    assert row_of(losses).values.shape == (7,)
+    # Beside the row, the program gives the state and the census of what is not finite.
+    outputs = [len(jax.tree.leaves(program.out_info)) for program in (none, losses, everything)]
+    assert outputs[0] == outputs[1] == outputs[2]
+
+
+def test_no_level_of_all_runs_the_network_once_more_or_loops():
+    heavy = ("dot_general", "while", "convolution")
+    none = count(lowered(LoggingLevel.NONE), *heavy)
+    assert count(lowered(LoggingLevel.LOSSES), *heavy) == none
+    assert count(lowered(LoggingLevel.ALL, (0, 25, 50, 75, 100)), *heavy) == none
+    diagnosing = count(lowered(LoggingLevel.DIAGNOSTICS), *heavy)
+    assert diagnosing[0] > none[0]
+    assert diagnosing[1:] == none[1:]
+
+
+def test_every_array_is_sorted_once_for_all_percentiles():
+    everything = lowered(LoggingLevel.ALL, (0, 2.5, 50, 75, 100))
+    arrays = {name.rsplit("/", 1)[0] for name in row_of(everything).names if name.endswith("/p2.5")}
+    (none,), (sorts,) = count(lowered(LoggingLevel.NONE), "sort"), count(everything, "sort")
+    # Arrays of one shape share a function in the text, and parameters of one shape may: never more than one each.
+    assert none < sorts <= none + len(arrays)
+    assert count(lowered(LoggingLevel.ALL), "sort") == [none]
 
 
 def test_everything_but_the_network_is_donated():

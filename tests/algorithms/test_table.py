@@ -17,7 +17,7 @@ from nnx_ppo.envs.types import EnvState
 from tests.helpers import RandomEnds, lstm, mlp, trees
 
 FLAGS = list(LoggingLevel)
-EVERYTHING = LoggingLevel.ALL | LoggingLevel.ROLLOUT_OBS
+EVERYTHING = LoggingLevel.ALL | LoggingLevel.ROLLOUT_OBS | LoggingLevel.DIAGNOSTICS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,6 +73,7 @@ SETUPS = {
                 *paths("1/action/0", DENSE), *paths("1/action/1", DENSE), *paths("1/value/0", DENSE),
                 *paths("1/value/1", DENSE),
             ),
+            "diagnostics/dormant_units": ("1/action/0", "1/value/0"),
         },
     ),
     "recurrent": Setup(
@@ -86,6 +87,7 @@ SETUPS = {
                 *paths("memory", CELL), *paths("heads/action/0", DENSE), *paths("heads/action/1", DENSE),
                 *paths("heads/value/0", DENSE), *paths("heads/value/1", DENSE),
             ),
+            "diagnostics/dormant_units": ("memory", "heads/action/0", "heads/value/0"),
         },
     ),
     "dict rewards": Setup(
@@ -102,6 +104,7 @@ SETUPS = {
                 *paths("heads/action/arm/0", DENSE), *paths("heads/action/leg/0", DENSE),
                 *paths("heads/value/arm", DENSE), *paths("heads/value/leg", DENSE),
             ),
+            "diagnostics/dormant_units": ("streams/near", "streams/far/1", "trunk"),
             "rollout_batch/obs": ("near", "far/x"),
             **dict.fromkeys(PER_KEY, TWO),
         },
@@ -157,7 +160,7 @@ CASES = [(flag, PERCENTILES) for flag in FLAGS] + [
 def test_a_level_emits_what_the_table_says(setup, state, level, percentiles):
     # The names of a row are part of the compiled step's type: there is no need to compile or run it.
     step, arrays = _prepare(setup.env, state, config(level, percentiles))
-    _, _, row = jax.eval_shape(step.jitted, arrays.networks, arrays.rest)
+    row = jax.eval_shape(step.jitted, arrays.networks, arrays.rest)[2].row
     expected = predicted(setup, level, percentiles, evaluation=False)
     assert {name for name in expected if not name.startswith("throughput/")} == set(row.names)
     assert row.values.shape == (len(row.names),)
@@ -201,5 +204,6 @@ def test_names_stand_in_the_table_once():
 
 def test_every_level_asks_for_something_and_all_leaves_out_the_observations():
     assert {flag for flag in FLAGS if any(flag in family.level for family in TABLE)} == set(FLAGS)
-    assert EVERYTHING == LoggingLevel.ALL | LoggingLevel.ROLLOUT_OBS
-    assert LoggingLevel.ROLLOUT_OBS not in LoggingLevel.ALL
+    opt_in = LoggingLevel.ROLLOUT_OBS | LoggingLevel.DIAGNOSTICS
+    assert set(FLAGS) == set(LoggingLevel.ALL) | set(opt_in)
+    assert not opt_in & LoggingLevel.ALL

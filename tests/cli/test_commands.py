@@ -13,10 +13,12 @@ import jax
 import numpy as np
 import pytest
 
+from nnx_ppo.algorithms.checkpointing import latest_checkpoint
 from nnx_ppo.algorithms.rollout import eval_rollout, record_activations_rollout
 from nnx_ppo.cli import main
 from nnx_ppo.cli.restore import restore_run
 from nnx_ppo.cli.run_folder import RunFolder
+from nnx_ppo.cli.training_run import resume_run
 
 ROOT = pathlib.Path(__file__).parents[2]
 TINY = [
@@ -213,24 +215,30 @@ def test_a_bug_keeps_its_traceback(kind, run, monkeypatch):
         main(["eval", str(run)])
 
 
-def test_ctrl_c_saves_the_policy_and_exits_with_130(tmp_path):
-    code = "from nnx_ppo.cli import main; main()"
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_saves_everything_and_says_how_to_go_on(tmp_path, signum, code):
+    program = "from nnx_ppo.cli import main; main()"
     words = ["train", *TINY, "--out", str(tmp_path / "run"), "--ppo.total-steps", str(10**9)]
     environment = {**os.environ, "JAX_COMPILATION_CACHE_DIR": jax.config.jax_compilation_cache_dir}
     process = subprocess.Popen(
-        [sys.executable, "-c", code, *words], cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", program, *words], cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True
     )
     log = tmp_path / "run" / "metrics.jsonl"
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline and process.poll() is None and not (log.exists() and log.stat().st_size > 5000):
         time.sleep(0.1)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(signum)
     _, err = process.communicate(timeout=60)
-    assert process.returncode == 130, err
-    assert "Saved the policy after" in err
+    assert process.returncode == code, err
+    assert f"{signal.Signals(signum).name}: saving after this iteration" in err
+    assert f"Go on with: nnx-ppo train --resume {tmp_path / 'run'}" in err
     assert "Traceback" not in err
-    _, _, _, network = restore_run(tmp_path / "run")
-    assert network.initialize_state(1) is not None
+    folder = RunFolder.open(tmp_path / "run")
+    rows = [row["steps"] for row in folder.metrics()]
+    assert latest_checkpoint(folder.checkpoints) == folder.checkpoints / f"step_{rows[-1]:010d}"
+    assert rows == list(range(0, rows[-1] + 1, 32))
+    resume_run(folder.path, rows[-1] + 64)
+    assert [row["steps"] for row in folder.metrics()] == [*rows, rows[-1] + 32, rows[-1] + 64]
 
 
 def test_modules_of_the_current_folder_are_found(tmp_path, monkeypatch, capsys):
@@ -260,4 +268,6 @@ def test_pictures_and_recordings_have_the_right_suffix(run, tmp_path, capsys):
     assert "must name a picture that ends in one of .png, .pdf, .svg" in fails(
         capsys, "plot", str(run), "--out", str(tmp_path / "curve.xyz")
     )
-    assert "must name an .npz file" in fails(capsys, "record", str(run), "--out", str(tmp_path / "recording.txt"))
+    assert "must name a .zarr folder or an .npz file" in fails(
+        capsys, "record", str(run), "--out", str(tmp_path / "recording.txt")
+    )

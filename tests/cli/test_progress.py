@@ -44,7 +44,7 @@ def test_a_file_gets_one_line_per_evaluation_and_one_for_compiling():
         progress.log({"eval/episode_reward/mean": float("nan")}, 200)
     lines = [" ".join(line.split()) for line in log.getvalue().splitlines()]
     assert lines == [
-        "Compiling the training step.",
+        "Compiling.",
         "0 steps evaluation reward -1.50",
         "200 steps evaluation reward nan",
     ]

@@ -57,6 +57,12 @@ def test_unknown_and_refused_fields_are_named():
         from_json(json.dumps(data))
 
 
+@pytest.mark.parametrize(("text", "match"), [("[]", "is a JSON object, got list"), ("[" * 10**5, "nested too deeply")])
+def test_what_is_no_description_is_refused(text, match):
+    with pytest.raises(ValueError, match=match):
+        from_json(text)
+
+
 @pytest.mark.parametrize("scale", [0.0, -1.0, float("nan"), float("inf")])
 def test_reward_scale_is_checked(scale):
     with pytest.raises(ValueError, match="reward_scale must be a finite number above 0"):

@@ -4,12 +4,11 @@ import json
 
 import numpy as np
 import pytest
-from flax import nnx
 
 from nnx_ppo.algorithms.callbacks import JsonLinesLogger
+from nnx_ppo.cli.restore import restore_run
 from nnx_ppo.cli.run_config import RunConfig
 from nnx_ppo.cli.run_folder import RunFolder, RunFolderError, unused_folder, write_aside
-from nnx_ppo.networks import Dense
 
 CONFIG = RunConfig(env="probe:memory_cue", env_args={"delay": 2})
 
@@ -79,10 +78,21 @@ def test_metrics_are_read_back(tmp_path):
     ]
 
 
-def test_a_run_without_policy_says_so(tmp_path):
+def test_a_run_without_checkpoint_says_so(tmp_path):
     folder = RunFolder.create(tmp_path / "run", CONFIG)
-    with pytest.raises(RunFolderError, match="holds no policy"):
-        folder.load_policy(Dense(1, 1, nnx.Rngs(0)))
+    with pytest.raises(RunFolderError, match="holds no checkpoint: the training ended before the first one was due"):
+        restore_run(folder.path)
+
+
+def test_a_lock_is_no_use_of_the_folder(tmp_path):
+    (tmp_path / "run").mkdir()
+    second = RunFolder(tmp_path / "run")
+    with RunFolder(tmp_path / "run").locked():
+        with pytest.raises(RunFolderError, match="another process is training in"), second.locked():
+            pass
+        with pytest.raises(RunFolderError, match="another process is training in"), second.locked():
+            pass
+    RunFolder.create(tmp_path / "run", CONFIG)
 
 
 def test_unused_folder_counts_up(tmp_path):

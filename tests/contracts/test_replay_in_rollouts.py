@@ -1,7 +1,11 @@
-"""Replay in minibatches reproduces two consecutive rollouts of a network with every layer that remembers or samples."""
+"""Replay in minibatches reproduces two consecutive rollouts of networks that together hold every layer and container.
+
+Episodes terminate, and are truncated, at every step of the rollouts.
+"""
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from flax import nnx
 
@@ -11,17 +15,25 @@ from nnx_ppo.networks import (
     LRU,
     LSTM,
     AR1VariationalBottleneck,
+    CategoricalSampler,
+    Concat,
     Delay,
     Dense,
+    Filter,
     Flattener,
     ForwardModel,
     GaussianNoise,
+    Map,
+    MaskedDense,
+    Merge,
     Normalizer,
     NormalTanhSampler,
     Parallel,
     PopulationGraph,
     PPOAdapter,
+    Scale,
     Sequential,
+    Splitter,
     VariationalBottleneck,
 )
 from tests.algorithms.test_replay import check
@@ -66,12 +78,72 @@ def forward_model():
     return ForwardModel(Sequential([GRU(3, 4, rngs), heads]), Dense(6, 3, rngs), action_size=2)
 
 
-@pytest.mark.parametrize("make", [everything, forward_model])
-def test_ratio_is_one_in_float32(make):
-    check(make(), RandomEnds(), 1e-5)
+def containers():
+    """Every container, the layers without memory, and both samplers side by side."""
+    rngs = nnx.Rngs(0)
+    return Sequential(
+        {
+            "split": Splitter(a=2, b=1),
+            "map": Map(
+                a=Sequential([Scale(0.5), MaskedDense(2, 3, rngs, "tanh", density=0.5)]),
+                b=LSTM(1, 2, rngs, use_optimized=False, trainable_initial_state=True),
+            ),
+            "merge": Merge(
+                small=Filter({"b": "b"}),
+                large=Sequential([Filter("a"), bottleneck(3, 2, rngs), Parallel(c=Delay(jnp.zeros(2), 1))]),
+            ),
+            "concat": Concat(b=Dense(2, 3, rngs), c=GRU(2, 2, rngs, trainable_initial_state=True)),
+            "heads": PPOAdapter(
+                action=Parallel(
+                    move=Sequential([Dense(5, 2, rngs), NormalTanhSampler(rngs, 0.1)]),
+                    choose=Sequential([Dense(5, 3, rngs), CategoricalSampler(rngs, 0.1)]),
+                ),
+                value=Dense(5, 1, rngs),
+            ),
+        }
+    )
 
 
-@pytest.mark.parametrize("make", [everything, forward_model])
-def test_ratio_is_one_in_float64(make):
+def bottleneck(n_in, latent_size, rngs):
+    return Sequential([Dense(n_in, 2 * latent_size, rngs), VariationalBottleneck(latent_size, rngs)])
+
+
+class TwoHeads(RandomEnds):
+    """An action of two heads, one of them discrete."""
+
+    @property
+    def action_size(self):
+        return {"move": 1, "choose": 3}
+
+    def step(self, state, action):
+        return super().step(state, jax.tree.map(lambda leaf: leaf.astype(jnp.result_type(float)), action))
+
+
+# Ends so frequent that the rollouts' twelve trajectories end in either way at each step.
+CASES = {
+    "everything": (everything, RandomEnds()),
+    "everything, frequent ends": (everything, RandomEnds(p_end=0.8)),
+    "forward model": (forward_model, RandomEnds()),
+    "containers": (containers, TwoHeads(p_end=0.8)),
+}
+
+
+def check_case(name, tolerance):
+    make, env = CASES[name]
+    rollouts = check(make(), env, tolerance)
+    if env.p_end > 0.5:
+        truncated = np.concatenate([rollout.truncated for rollout in rollouts], axis=1)
+        terminated = np.concatenate([rollout.done for rollout in rollouts], axis=1) & ~truncated
+        assert terminated.any(axis=1).all()
+        assert truncated.any(axis=1).all()
+
+
+@pytest.mark.parametrize("name", ["everything", "forward model", "containers"])
+def test_ratio_is_one_in_float32(name):
+    check_case(name, 1e-5)
+
+
+@pytest.mark.parametrize("name", ["everything, frequent ends", "forward model", "containers"])
+def test_ratio_is_one_in_float64(name):
     with jax.enable_x64(True):
-        check(make(), RandomEnds(), 1e-10)
+        check_case(name, 1e-10)

@@ -13,7 +13,11 @@ import nnx_ppo.algorithms
 
 ROOT = pathlib.Path(__file__).parents[2]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs" / "tutorials").glob("*.md")),
+]
 
 
 def code_blocks(path: pathlib.Path) -> list[tuple[int, str]]:
@@ -50,7 +54,15 @@ def test_page_runs(path, small_training, tmp_path, monkeypatch):
 
 def test_the_pages_that_must_have_code_have_it():
     with_code = {path.name for path in PAGES if code_blocks(path)}
-    assert {"README.md", "quickstart.md", "networks.md", "recording.md", "environments.md"} <= with_code
+    assert {
+        "README.md",
+        "quickstart.md",
+        "networks.md",
+        "recording.md",
+        "environments.md",
+        "replay.md",
+        "own_module.md",
+    } <= with_code
 
 
 def test_no_block_escapes_by_its_spelling():

@@ -90,3 +90,15 @@ def test_missing_extras(monkeypatch: pytest.MonkeyPatch, module: str, extra: str
         MissingExtraError, match=rf"{extra} environments need the extra: pip install 'nnx-ppo\[{extra}\]'"
     ):
         make()
+
+
+def test_a_playground_film_leaves_the_terminal_alone(monkeypatch, capsys):
+    env = make_playground("CartpoleBalance").env
+
+    def render(trajectory, **kwargs):
+        print("its progress bar", file=sys.stderr)
+        return trajectory, kwargs
+
+    monkeypatch.setattr(env.unwrapped, "render", render)
+    assert env.render([1, 2], height=3) == ([1, 2], {"height": 3})
+    assert capsys.readouterr().err == ""

@@ -1,4 +1,4 @@
-"""What is learned, three seeds each: known optima, classic tasks, a cue that must be remembered."""
+"""What is learned, three seeds each: known optima and classic tasks."""
 
 import optax
 import pytest
@@ -7,14 +7,13 @@ from flax import nnx
 from nnx_ppo.algorithms.config import EvalConfig, PPOConfig, TrainConfig
 from nnx_ppo.algorithms.ppo import train_ppo
 from nnx_ppo.envs import make_env
-from nnx_ppo.networks.factories import make_lstm_actor_critic, make_mlp_actor_critic
+from nnx_ppo.networks.factories import make_mlp_actor_critic
 from nnx_ppo.wrappers import RewardScalingWrapper
 
 SEEDS = (0, 1, 2)
 CARTPOLE = make_env("gymnax:CartPole-v1")
 PENDULUM = make_env("gymnax:Pendulum-v1")
 PENDULUM_SCALED = RewardScalingWrapper(PENDULUM, 0.1)
-CUE = make_env("probe:memory_cue", delay=5)
 
 
 def final_reward(env, network, ppo, *, max_episode_length, seed, eval_env=None, n_episodes=128):
@@ -59,27 +58,6 @@ def test_pendulum(seed):
     )
     reward = final_reward(PENDULUM_SCALED, network, ppo, max_episode_length=200, seed=seed, eval_env=PENDULUM)
     assert reward >= -250
-
-
-CUE_PPO = PPOConfig(n_envs=64, rollout_length=32, total_steps=80_000, learning_rate=3e-3, gradient_clipping=1.0)
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_a_cue_is_remembered_by_an_lstm(seed):
-    network = make_lstm_actor_critic(
-        CUE.observation_size, CUE.action_size, 16, [], [], nnx.Rngs(seed), activation="tanh"
-    )
-    assert final_reward(CUE, network, CUE_PPO, max_episode_length=20, seed=seed) >= 0.95
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_a_cue_is_not_remembered_without_memory(seed):
-    """Provably: see tests/envs, where every deterministic memoryless policy is shown to reach exactly 0.5."""
-    network = make_mlp_actor_critic(
-        CUE.observation_size, CUE.action_size, [16], [16], nnx.Rngs(seed), activation="tanh"
-    )
-    # 1024 fair coins have a standard error of 0.016.
-    assert final_reward(CUE, network, CUE_PPO, max_episode_length=20, seed=seed, n_episodes=1024) <= 0.6
 
 
 def trained(env, **ppo):

@@ -117,6 +117,22 @@ def test_only_a_cycle_costs_a_loop_over_time(sequence, name, loops):
     assert str(jaxpr).count("= scan[") + str(jaxpr).count("= while[") == loops
 
 
+@pytest.mark.parametrize("name", ["feed-forward", "delays"])
+def test_without_a_cycle_the_compiled_gradient_holds_no_loop(sequence, name):
+    xs, dones = sequence
+    graph = build(GRAPHS[name])
+    state = graph.initialize_state(B)
+    graphdef, variables = nnx.split(graph)
+
+    def loss(variables, xs):
+        out = nnx.merge(graphdef, variables).unroll(state, {"eyes": {"left": xs}}, jnp.asarray(dones))
+        return jnp.sum(jnp.square(out.output["action"]))
+
+    compiled = jax.jit(jax.grad(loss)).lower(variables, jnp.asarray(xs)).compile().as_text()
+    assert "while" not in compiled
+    assert "dot" in compiled
+
+
 def test_only_the_populations_on_a_cycle_are_scanned(sequence):
     xs, dones = sequence
     graph = build(GRAPHS["self-loop"])
@@ -190,6 +206,10 @@ def test_layer_table_has_a_row_per_population():
     table = describe(build(GRAPHS["self-loop"]), {"eyes": {"left": jnp.zeros(3)}})
     rows = {row.path: (row.output, row.parameters) for row in table.rows}
     assert rows == {"retina": ("[1, 3]", 0), "cortex": ("[1, 4]", 16 + 20), "motor": ("[1, 2]", 10)}
+    wiring = {row.path: row.layer for row in table.rows}
+    assert wiring == {
+        "retina": "Population", "cortex": "Population <- retina, cortex@2", "motor": "Population <- cortex"
+    }  # fmt: skip
 
 
 def test_reciprocal_connections():

@@ -53,6 +53,12 @@ class Population(Container):
         self.activation = resolve_activation(activation)
         self.buffer_length = buffer_length
 
+    @property
+    def table_name(self) -> str:
+        """The class, and what the population reads: ``Population <- retina, cortex@2`` (``@2``: two steps ago)."""
+        sources = [str(key) for key in self.keys if key != NOISE]
+        return f"Population <- {', '.join(sources)}" if sources else "Population"
+
     def without_activation(self) -> "Population":
         """Return the same layer, sharing its parameters, without its activation function."""
         return without_activation(self)
