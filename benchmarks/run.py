@@ -1,9 +1,9 @@
 """Speed of training on this machine: ``python -m benchmarks.run [--env ENV] [--out FILE]``.
 
 For each case (a network, a set of metrics): the time until the first iteration is done (tracing and compiling included,
-compilation cache off), and environment steps per second of the iterations after it. The cases take turns, so that a slow
-moment of the machine hits all alike; the table shows medians, and the quartiles say how far to trust them. What the
-metrics cost is the median over rounds of the ratio to the same network that reports nothing.
+compilation cache off), and environment steps per second of the iterations after it. The cases take turns, so that a
+slow moment of the machine hits all alike; the table shows medians, and the quartiles say how far to trust them. What
+the metrics cost is the median over rounds of the ratio to the same network that reports nothing.
 """
 
 import dataclasses

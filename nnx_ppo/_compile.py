@@ -18,7 +18,8 @@ def full_precision(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def call(*args: Any) -> Any:
-        chosen = jax.config.jax_default_matmul_precision is not None
+        # The attribute is unknown to type checkers.
+        chosen = getattr(jax.config, "jax_default_matmul_precision") is not None  # noqa: B009
         with contextlib.nullcontext() if chosen else jax.default_matmul_precision("highest"):
             return function(*args)
 

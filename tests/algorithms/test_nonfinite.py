@@ -129,7 +129,7 @@ def test_a_network_that_is_not_finite_is_refused_before_training():
     network = mlp()
     kernel = network[1]["action"][0].linear.kernel
     kernel.set_value(kernel[...].at[0, 0].set(jnp.nan).at[1, 0].set(jnp.inf))
-    with pytest.raises(NonFiniteError, match="2 values .* in parameter '1/action/0/linear/kernel'"):
+    with pytest.raises(NonFiniteError, match=r"2 values .* in parameter '1/action/0/linear/kernel'"):
         train_ppo(RandomEnds(), network, config())
     with pytest.raises(NonFiniteError):
         require_finite(network)
@@ -195,7 +195,7 @@ def test_a_callback_that_fails_while_a_spoilt_iteration_is_in_flight_leaves_the_
 def test_an_unknown_way_is_refused():
     options = PPOConfig()
     object.__setattr__(options, "on_nonfinite", "warn")
-    with pytest.raises(ValueError, match="on_nonfinite must be one of .*'raise', 'skip', 'ignore'.*, got 'warn'"):
+    with pytest.raises(ValueError, match=r"on_nonfinite must be one of .*'raise', 'skip', 'ignore'.*, got 'warn'"):
         options.__post_init__()
 
 
