@@ -29,8 +29,9 @@ def full_precision(function: Callable[..., Any]) -> Callable[..., Any]:
 def quick_jit(function: Callable[..., Any]) -> Any:
     """``jax.jit`` for a program that runs now and then: start states, evaluations, recordings, films.
 
-    Matrix products are those of :func:`full_precision`. On CPU, compiling a simulator takes longer than such a program ever runs, so the compiler is told to spend less.
-    What the program computes is the same; the training iteration, which runs all the time, is compiled in full.
+    Matrix products are those of :func:`full_precision`. On CPU, compiling a simulator takes longer than such a program
+    ever runs, so the compiler is told to spend less. What the program computes is the same; the training iteration,
+    which runs all the time, is compiled in full.
     """
     function = full_precision(function)
     full, quick = jax.jit(function), jax.jit(function, compiler_options=_quick_options())
