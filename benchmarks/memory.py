@@ -95,15 +95,16 @@ def cartpole(network: str) -> Task:
 def pendulum(network: str) -> Task:
     """Swing up a pendulum without being shown its velocity; ``network="full"`` is shown it."""
     ppo = PPOConfig(
-        n_envs=128,
+        n_envs=64,
         rollout_length=50,
-        total_steps=1_600_000,
+        total_steps=800_000,
         learning_rate=2e-3,
-        n_epochs=8,
         gradient_clipping=1.0,
         discounting_factor=0.95,
         gae_lambda=0.9,
     )
+    if network == "lstm":
+        ppo = dataclasses.replace(ppo, n_envs=128, total_steps=1_600_000, n_epochs=8)
     env = make_env("gymnax:Pendulum-v1", hide=() if network == "full" else (2,))
     scaled = EpisodeWrapper(RewardScalingWrapper(env, 0.1), 200)
     return Task(
