@@ -9,14 +9,16 @@ ALLOWED = import sys; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c '$(ALLOWED)' 2>/dev/null && echo $$p && break; done)
 
-.PHONY: help demo test lint format docs bench clean
+.PHONY: help demo test test-versions test-oldest test-newest lint format docs bench browser clean
 
 help:
 	@echo "make demo    an LSTM policy learns in a few minutes; pictures and a table of what its units did"
 	@echo "make test    all tests"
+	@echo "make test-versions  the tests of the core on the oldest and on the newest supported versions"
 	@echo "make lint    ruff, pyright, import rules"
 	@echo "make docs    the documentation, in docs/_build/html"
 	@echo "make bench   speed on this machine"
+	@echo "make browser the report in headless Chromium, which has to be there"
 	@echo "make clean   remove what these made"
 
 # The demo installs what it needs and no more; the other targets need the development packages.
@@ -44,6 +46,30 @@ demo: $(VENV)/.demo
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2
 
+# Fresh environments in .cache/, made by uv: it resolves to the lowest versions that are allowed, which pip cannot.
+OLDEST_PYTHON ?= 3.11
+NEWEST_PYTHON ?= 3.13
+PINS ?= -c constraints.txt
+CORE := tests/test_*.py $(addprefix tests/,algorithms cli contracts envs networks recording recordings wrappers)
+
+test-versions: test-oldest test-newest
+
+test-oldest: $(VENV)/.dev
+	$(call environment,oldest,$(OLDEST_PYTHON),--resolution lowest-direct)
+	@.cache/oldest/bin/python .ci/lower_bounds.py
+	.cache/oldest/bin/python -m pytest -n 2 $(CORE)
+
+test-newest: $(VENV)/.dev
+	$(call environment,newest,$(NEWEST_PYTHON),$(PINS))
+	.cache/newest/bin/python -m pytest -n 2 $(CORE)
+
+define environment
+	@echo "==> environment in .cache/$(1): Python $(2), versions $(or $(3),the newest that fit together)"
+	@$(BIN)/uv venv --quiet --clear --python $(2) .cache/$(1)
+	@$(BIN)/uv pip install --quiet --python .cache/$(1)/bin/python $(3) -e '.[test]'
+	@$(BIN)/uv pip list --quiet --python .cache/$(1)/bin/python | grep -E '^(jax|jaxlib|flax|optax|orbax-checkpoint|zarr) '
+endef
+
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -60,6 +86,10 @@ docs: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.run
+
+browser: $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[browser]'
+	$(BIN)/python -m tests.browser.check_report
 
 clean:
 	rm -rf $(VENV) .cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist docs/_build *.egg-info

@@ -11,9 +11,9 @@ from nnx_ppo.algorithms.callbacks import video_file_fn as video_file_fn
 from nnx_ppo.algorithms.callbacks import wandb_video_fn as wandb_video_fn
 from nnx_ppo.algorithms.checkpoint_files import CheckpointError as CheckpointError
 from nnx_ppo.algorithms.checkpoint_files import DamagedCheckpointError as DamagedCheckpointError
+from nnx_ppo.algorithms.checkpoint_loading import load_checkpoint as load_checkpoint
 from nnx_ppo.algorithms.checkpointing import CheckpointWriter as CheckpointWriter
 from nnx_ppo.algorithms.checkpointing import latest_checkpoint as latest_checkpoint
-from nnx_ppo.algorithms.checkpointing import load_checkpoint as load_checkpoint
 from nnx_ppo.algorithms.checkpointing import make_checkpoint_fn as make_checkpoint_fn
 from nnx_ppo.algorithms.config import EvalConfig as EvalConfig
 from nnx_ppo.algorithms.config import PPOConfig as PPOConfig

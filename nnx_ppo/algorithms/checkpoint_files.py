@@ -6,7 +6,6 @@ so that one with a right name is complete; what happens to its files later shows
 """
 
 import dataclasses
-import errno
 import json
 import os
 import pathlib
@@ -16,18 +15,16 @@ import zlib
 from collections.abc import Iterable
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
+from nnx_ppo.algorithms.disk import crc_of, files_in, require_space, sync, to_disk
 from nnx_ppo.algorithms.leaves import LeafSpec, Leaves
 
 FORMAT = 1
 """Version of the layout of files and of ``checkpoint.json``."""
 ABOUT = "checkpoint.json"
 ARRAYS = "arrays"
-_ROOM = 2**20
-"""Bytes for what a checkpoint holds beside its arrays."""
 _NAME = re.compile(r"step_(\d{10,})")
 
 
@@ -80,15 +77,15 @@ def write_checkpoint(directory: pathlib.Path, steps: int, leaves: Leaves, about:
     try:
         shutil.rmtree(aside, ignore_errors=True)
         aside.mkdir(parents=True)
-        _require_space(aside, sum(array.nbytes for array, _ in leaves.values()))
+        require_space(aside, sum(array.nbytes for array, _ in leaves.values()))
         numbers = {name: str(i) for i, name in enumerate(leaves) if leaves[name][0].size}
         _save_arrays(aside / ARRAYS, {number: leaves[name][0] for name, number in numbers.items()})
         arrays = {name: {**dataclasses.asdict(spec), "number": numbers.get(name)} for name, (_, spec) in leaves.items()}
-        files = {str(p.relative_to(aside)): [p.stat().st_size, _crc(p)] for p in _files(aside)}
+        files = {str(p.relative_to(aside)): [p.stat().st_size, crc_of(p)] for p in files_in(aside)}
         content = {"format": FORMAT, "steps": steps, **about, "arrays": arrays, "files": files}
         text = json.dumps({"crc32": _crc_of_json(content), **content}, indent=1, allow_nan=False)
         (aside / ABOUT).write_text(text)
-        _to_disk(aside)
+        to_disk(aside)
         _put_in_place(aside, path)
     except BaseException:
         shutil.rmtree(aside, ignore_errors=True)
@@ -140,7 +137,7 @@ def read_arrays(path: pathlib.Path, about: dict[str, Any], names: Iterable[str])
         DamagedCheckpointError: a file has been changed.
     """
     for name, (_, crc) in about["files"].items():
-        if _crc(path / name) != crc:
+        if crc_of(path / name) != crc:
             raise DamagedCheckpointError(f"{path} is damaged: {name} was changed after it was written.")
     stored = stored_arrays(about)
     numbers = {name: stored[name].number for name in names}
@@ -193,48 +190,15 @@ def _beside(path: pathlib.Path) -> str:
     return f" There are {', '.join(there)}." if there else ""
 
 
-def _require_space(folder: pathlib.Path, n_bytes: int) -> None:
-    # Found out before, since Orbax's threads print what happens to them there.
-    free = shutil.disk_usage(folder).free
-    if free < n_bytes + _ROOM:
-        sizes = f"{n_bytes / 2**20:,.1f} MiB are to be written, {free / 2**20:,.1f} MiB are free"
-        raise OSError(errno.ENOSPC, f"No space left on device, {sizes}")
-
-
 def _put_in_place(aside: pathlib.Path, path: pathlib.Path) -> None:
     if path.exists():
         remove_checkpoint(path)
     aside.replace(path)
-    _sync(path.parent)
-
-
-def _files(folder: pathlib.Path) -> list[pathlib.Path]:
-    return sorted(p for p in folder.rglob("*") if p.is_file())
-
-
-def _crc(path: pathlib.Path) -> int:
-    crc = 0
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            crc = zlib.crc32(block, crc)
-    return crc
+    sync(path.parent)
 
 
 def _crc_of_json(content: dict[str, Any]) -> int:
     return zlib.crc32(json.dumps(content, sort_keys=True).encode())
-
-
-def _to_disk(folder: pathlib.Path) -> None:
-    for path in [*_files(folder), *(p for p in folder.rglob("*") if p.is_dir()), folder]:
-        _sync(path)
-
-
-def _sync(path: pathlib.Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _save_arrays(path: pathlib.Path, arrays: dict[str, np.ndarray]) -> None:
@@ -259,9 +223,3 @@ def _restore_arrays(path: pathlib.Path, names: list[str]) -> dict[str, np.ndarra
     with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
         restored = checkpointer.restore(path.absolute(), args=arguments)
     return {name: np.asarray(restored[name]) for name in names}
-
-
-def random_settings() -> dict[str, Any]:
-    """Settings of JAX on which the numbers that a seed gives depend."""
-    names = ("jax_enable_x64", "jax_default_prng_impl", "jax_threefry_partitionable")
-    return {name: getattr(jax.config, name) for name in names}

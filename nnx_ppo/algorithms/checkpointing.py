@@ -1,4 +1,4 @@
-"""Checkpoints of training: saved while training goes on, loaded to resume it to the bit, or for inference.
+"""Checkpoints are saved while training goes on, by a ``checkpoint_fn`` that a thread stands behind.
 
 What a checkpoint holds: all variables of the network (parameters, statistics, random streams), the optimizer with its
 place in the learning rate schedule, the network's carry, the environment states, the key of the training loop and the
@@ -10,46 +10,27 @@ import importlib.metadata
 import os
 import pathlib
 import platform
-import warnings
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
-import jax
 import numpy as np
-from flax import nnx
 
 from nnx_ppo.algorithms.checkpoint_files import (
     CheckpointError,
-    Stored,
     complete_checkpoints,
-    random_settings,
     read_about,
-    read_arrays,
     remove_checkpoint,
     remove_leftovers,
     steps_of,
-    stored_arrays,
     write_checkpoint,
 )
-from nnx_ppo.algorithms.config_json import config_from_json, config_to_json
-from nnx_ppo.algorithms.leaves import (
-    Leaves,
-    StoredTree,
-    differences,
-    from_host,
-    module_leaves,
-    set_module_leaves,
-    spec_of,
-    structured,
-    to_host,
-    tree_leaves,
-)
+from nnx_ppo.algorithms.config_json import config_to_json
+from nnx_ppo.algorithms.leaves import Leaves
 from nnx_ppo.algorithms.retention import Retention
+from nnx_ppo.algorithms.snapshots import n_envs_of, random_settings, snapshot
 from nnx_ppo.algorithms.types import TrainingState
-from nnx_ppo.networks.types import StatefulModule
 
-NETWORKS, OPTIMIZER, CARRY, ENV_STATES, KEY = "networks", "optimizer", "network_states", "env_states", "rng_key"
 REWARD = "eval/episode_reward/mean"
 PACKAGES = ("nnx-ppo", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
 
@@ -86,7 +67,7 @@ class CheckpointWriter:
         self.wait()
         leaves = snapshot(training_state)
         about = {
-            "n_envs": _n_envs(training_state),
+            "n_envs": n_envs_of(training_state),
             "score": self._score[1] if self._score is not None and self._score[0] == steps else None,
             "config": self._config,
             "log": self._logger.position() if self._logger is not None else {},
@@ -209,134 +190,6 @@ def latest_checkpoint(directory: str | os.PathLike[str]) -> pathlib.Path | None:
     Complete means that every file is there in full size; what is damaged otherwise shows when it is loaded.
     """
     return next(iter(complete_checkpoints(directory)), None)
-
-
-def load_checkpoint(path: str | os.PathLike[str], networks: StatefulModule, optimizer: nnx.Optimizer) -> dict[str, Any]:
-    """Load a training state to go on from: ``train_ppo(env, networks, ..., initial_state=loaded["training_state"])``.
-
-    Nothing is changed where anything does not fit.
-
-    Args:
-        path: one checkpoint, ``.../step_0000500000``; see :func:`latest_checkpoint`.
-        networks: of the same structure as the saved one; all its variables are set.
-        optimizer: made as the saved one was (see :func:`~nnx_ppo.algorithms.ppo.new_training_state`), with the learning
-            rate or schedule to go on with; all its variables are set.
-
-    Returns:
-        ``"training_state"``, a :class:`~nnx_ppo.algorithms.types.TrainingState` whose environment states get their
-        classes where they are first used; ``"step"``; ``"config"`` as it was given to :func:`make_checkpoint_fn`;
-        ``"log"``, the position of the logger.
-
-    Raises:
-        CheckpointError: there is no checkpoint, or networks and optimizer are not those that were saved; names paths
-            and shapes that differ.
-        DamagedCheckpointError: its files are not as they were written.
-    """
-    path = pathlib.Path(path)
-    about = read_about(path)
-    stored = stored_arrays(about)
-    for part, module in ((NETWORKS, networks), (OPTIMIZER, optimizer)):
-        require_same(path, part, _part(stored, part), module)
-    _warn_of_settings(path, about)
-    values = _read(path, about, stored)
-    carry = structured(
-        StoredTree(_named(values, CARRY)), lambda: _carry_of(networks, about["n_envs"]), "the network's states"
-    )
-    set_module_leaves(networks, _named(values, NETWORKS))
-    set_module_leaves(optimizer, _named(values, OPTIMIZER))
-    state = TrainingState(
-        networks=networks,
-        network_states=carry,
-        env_states=StoredTree(_named(values, ENV_STATES)),
-        optimizer=optimizer,
-        rng_key=values[KEY + ":"],
-        steps_taken=about["steps"],
-    )
-    return {
-        "training_state": state,
-        "step": about["steps"],
-        "config": config_from_json(about["config"]),
-        "log": about["log"],
-    }
-
-
-def snapshot(state: TrainingState) -> Leaves:
-    """Copy all arrays of a training state to host memory, by name."""
-    parts = {
-        NETWORKS: module_leaves(state.networks),
-        OPTIMIZER: module_leaves(state.optimizer),
-        CARRY: tree_leaves(state.network_states),
-        ENV_STATES: tree_leaves(state.env_states),
-        KEY: {"": state.rng_key},
-    }
-    return {f"{part}:{name}": to_host(leaf) for part, leaves in parts.items() for name, leaf in leaves.items()}
-
-
-def read_networks(path: pathlib.Path) -> tuple[dict[str, Stored], Any]:
-    """What a checkpoint holds of the network, by canonical path, and a function that loads some of it.
-
-    Raises:
-        CheckpointError: there is no checkpoint.
-        DamagedCheckpointError: its files are not as they were written.
-    """
-    about = read_about(path)
-    stored = stored_arrays(about)
-
-    def load(names: list[str]) -> dict[str, Any]:
-        values = _read(path, about, {f"{NETWORKS}:{name}": stored[f"{NETWORKS}:{name}"] for name in names})
-        return _named(values, NETWORKS)
-
-    return _part(stored, NETWORKS), load
-
-
-def require_same(path: pathlib.Path, part: str, stored: Mapping[str, Stored], module: nnx.Pytree) -> None:
-    """Refuse a module with other variables than those saved.
-
-    Raises:
-        CheckpointError: naming paths and shapes that differ.
-    """
-    here = {name: spec_of(leaf) for name, leaf in module_leaves(module).items()}
-    if differ := differences({name: entry.spec for name, entry in stored.items()}, here):
-        raise CheckpointError(
-            f"the {part} in {path} do not fit those given: {differ}. Make them as they were made when it was saved"
-            + ("; to take over a part of them, use restore_networks." if part == NETWORKS else ".")
-        )
-
-
-def _read(path: pathlib.Path, about: dict[str, Any], stored: Mapping[str, Stored]) -> dict[str, Any]:
-    arrays = read_arrays(path, about, stored)
-    try:
-        return {name: from_host(arrays[name], entry.spec) for name, entry in stored.items()}
-    except ValueError as error:
-        raise CheckpointError(f"{path}: {error}") from error
-
-
-def _part(stored: Mapping[str, Any], part: str) -> dict[str, Any]:
-    return _named(stored, part)
-
-
-def _named(values: Mapping[str, Any], part: str) -> dict[str, Any]:
-    return {name.removeprefix(part + ":"): value for name, value in values.items() if name.startswith(part + ":")}
-
-
-def _carry_of(networks: StatefulModule, n_envs: int) -> Any:
-    graphdef, variables = nnx.split(networks)
-    return jax.eval_shape(lambda state: nnx.merge(graphdef, state).initialize_state(n_envs), variables)
-
-
-def _n_envs(state: TrainingState) -> int:
-    batched = [leaf for leaf in jax.tree.leaves((state.network_states, state.env_states)) if np.ndim(leaf)]
-    return int(batched[0].shape[0]) if batched else 0
-
-
-def _warn_of_settings(path: pathlib.Path, about: dict[str, Any]) -> None:
-    here = random_settings()
-    differ = [f"{k} was {v}, is {here[k]}" for k, v in about["settings"].items() if k in here and here[k] != v]
-    if differ:
-        warnings.warn(
-            f"{path} was saved under other settings of JAX ({'; '.join(differ)}): training will not go on to the bit.",
-            stacklevel=3,
-        )
 
 
 def _reason(error: BaseException) -> str:

@@ -10,8 +10,9 @@ from typing import Any
 from flax import nnx
 
 from nnx_ppo.algorithms.checkpoint_files import CheckpointError, Stored
-from nnx_ppo.algorithms.checkpointing import NETWORKS, read_networks, require_same
+from nnx_ppo.algorithms.checkpoint_loading import read_networks, require_same
 from nnx_ppo.algorithms.leaves import LeafSpec, module_leaves, set_module_leaves, spec_of
+from nnx_ppo.algorithms.snapshots import NETWORKS
 from nnx_ppo.networks.naming import near_names
 
 

@@ -149,10 +149,12 @@ class Evaluation(PyTreeNode):
     Attributes:
         row: the metrics.
         n_steps: environment steps of all its episodes, int ``[]``.
+        rewards: sum of rewards of each episode, ``[N]``, or a dict of them by reward key.
     """
 
     row: metrics_lib.MetricsRow
     n_steps: Any
+    rewards: Any
 
 
 def make_evaluation(
@@ -359,7 +361,7 @@ def _compiled_evaluation(
         alive = jnp.ones(n_envs, bool)
         start = (jnp.zeros((), int), env_state, carry, net.streams, alive, jnp.zeros(n_envs, int), zeros)
         *_, lifespan, (rewards, seen) = jax.lax.while_loop(unfinished, body, start)
-        return Evaluation(metrics_lib.evaluation_row(rewards, lifespan, seen, percentiles), lifespan.sum())
+        return Evaluation(metrics_lib.evaluation_row(rewards, lifespan, seen, percentiles), lifespan.sum(), rewards)
 
     return quick_jit(run)
 

@@ -16,9 +16,11 @@ from nnx_ppo.cli.console import stderr
 from nnx_ppo.cli.demo import Demo
 from nnx_ppo.cli.eval import Eval
 from nnx_ppo.cli.inspect import Inspect
+from nnx_ppo.cli.lesion import Lesion
 from nnx_ppo.cli.parsing import REGISTRY
 from nnx_ppo.cli.plot import Plot
 from nnx_ppo.cli.record import Record
+from nnx_ppo.cli.report import Report
 from nnx_ppo.cli.signals import Interrupted
 from nnx_ppo.cli.train import Train
 
@@ -33,7 +35,9 @@ COMMANDS = {
     "record": Record,
     "inspect": Inspect,
     "check": Check,
+    "lesion": Lesion,
     "plot": Plot,
+    "report": Report,
     "demo": Demo,
 }
 

@@ -43,7 +43,7 @@ class Plot:
         if out.suffix not in PICTURES:
             raise ValueError(f"--out must name a picture that ends in one of {', '.join(PICTURES)}, got {out}.")
         groups = group_by_seed([RunFolder.open(path) for path in self.runs])
-        curves = {label: curve_of([_series(run, self.metric) for run in runs]) for label, runs in groups.items()}
+        curves = {label: curve_of([series(run, self.metric) for run in runs]) for label, runs in groups.items()}
         for label, curve in curves.items():
             stdout.print(curve_table(label, self.metric, curve))
         plot_learning_curves(curves, ylabel=self.metric).savefig(out)
@@ -73,8 +73,8 @@ def _label(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} ({len(names)} seeds)"
 
 
-def _series(run: RunFolder, metric: str) -> dict[int, dict[str, Any]]:
-    """Values of the metric with their percentiles, by steps; a resumed run's new rows replace the old ones."""
+def series(run: RunFolder, metric: str) -> dict[int, dict[str, Any]]:
+    """Return values and percentiles of a metric, by steps; a resumed run's new rows replace the old ones."""
     rows = run.metrics()
     if not rows:
         raise RunFolderError(f"{run.metrics_file} holds no training log: train with --log jsonl (the default).")

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from flax import nnx
 
 from nnx_ppo.algorithms.checkpoint_files import DamagedCheckpointError, all_checkpoints
-from nnx_ppo.algorithms.checkpointing import load_checkpoint
+from nnx_ppo.algorithms.checkpoint_loading import load_checkpoint
 from nnx_ppo.algorithms.config import TrainConfig
 from nnx_ppo.algorithms.update import make_optimizer
 from nnx_ppo.cli.console import stderr

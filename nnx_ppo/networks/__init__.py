@@ -24,6 +24,7 @@ from nnx_ppo.networks.graph import Topology as Topology
 from nnx_ppo.networks.graph import TopologyError as TopologyError
 from nnx_ppo.networks.graph import draw_graph as draw_graph
 from nnx_ppo.networks.graph import to_graphviz as to_graphviz
+from nnx_ppo.networks.interventions import with_interventions as with_interventions
 from nnx_ppo.networks.masked import FixedWeights as FixedWeights
 from nnx_ppo.networks.masked import MaskedDense as MaskedDense
 from nnx_ppo.networks.naming import describe as describe
@@ -113,5 +114,6 @@ __all__ = [
     "resolve_activation",
     "to_graphviz",
     "unflatten_activations",
+    "with_interventions",
     "with_recording",
 ]

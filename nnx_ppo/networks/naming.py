@@ -141,13 +141,13 @@ def _walk_modules(
         if module.is_layer and not into_layers:
             return
     above = above | {id(module)}
-    for slot in _slots(module):
+    for slot in slots(module):
         if id(slot.module) not in above:
             yield from _walk_modules((*path, *slot.path), slot.module, above, into_layers)
 
 
 @dataclasses.dataclass(frozen=True)
-class _Slot:
+class Slot:
     """A place in a module that holds another stateful module."""
 
     path: Path
@@ -155,22 +155,23 @@ class _Slot:
     put: Callable[[Any], None]
 
 
-def _slots(module: nnx.Module) -> Iterator[_Slot]:
+def slots(module: nnx.Module) -> Iterator[Slot]:
+    """Yield the places of a module's children; what ``put`` gets takes the child's place."""
     if isinstance(module, Container):
         for key in module.keys:
-            yield _Slot((key,), module.modules[key], functools.partial(operator.setitem, module.modules, key))
+            yield Slot((key,), module.modules[key], functools.partial(operator.setitem, module.modules, key))
     else:
         yield from _slots_in_attributes((), module)
 
 
-def _slots_in_attributes(path: Path, module: nnx.Pytree) -> Iterator[_Slot]:
+def _slots_in_attributes(path: Path, module: nnx.Pytree) -> Iterator[Slot]:
     for name, value in list(vars(module).items()):
         yield from _slots_in((*path, name), value, functools.partial(setattr, module, name))
 
 
-def _slots_in(path: Path, value: Any, put: Callable[[Any], None]) -> Iterator[_Slot]:
+def _slots_in(path: Path, value: Any, put: Callable[[Any], None]) -> Iterator[Slot]:
     if isinstance(value, StatefulModule):
-        yield _Slot(path, value, put)
+        yield Slot(path, value, put)
     elif isinstance(value, MutableMapping):
         for key in list(value):
             yield from _slots_in((*path, key), value[key], functools.partial(operator.setitem, value, key))
@@ -267,11 +268,22 @@ def describe(network: StatefulModule, obs: Any = None, batch_size: int = 1) -> L
     return LayerTable(rows, _n_parameters(network))
 
 
+def layer_outputs(network: StatefulModule, obs: Any = None) -> dict[str, Any]:
+    """Return what each leaf layer puts out, as trees of ``jax.ShapeDtypeStruct`` *without* batch axis, by path.
+
+    Nothing is computed. Empty where ``obs`` is not given and the first layer does not tell.
+
+    Args:
+        network: any stateful network.
+        obs: as in :func:`describe`.
+    """
+    outputs, _ = _abstract_run(network, _example_input(network) if obs is None else obs, 1)
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), outputs)
+
+
 def _leaf_modules(network: StatefulModule) -> dict[str, StatefulModule]:
     modules = named_modules(network, into_layers=False)
-    return {
-        path: module for path, module in modules.items() if module.is_layer or not any(True for _ in _slots(module))
-    }
+    return {path: module for path, module in modules.items() if module.is_layer or not any(True for _ in slots(module))}
 
 
 def _n_parameters(module: nnx.Module) -> int:
@@ -280,9 +292,9 @@ def _n_parameters(module: nnx.Module) -> int:
 
 def _example_input(network: StatefulModule) -> Any:
     """Shapes of one sample, read off the first layer; ``None`` where it does not tell."""
-    head = network
-    while isinstance(head, Sequential):
-        head = head[0]
+    head: Any = network
+    while isinstance(head, Sequential) or hasattr(head, "wrapped"):
+        head = head[0] if isinstance(head, Sequential) else head.wrapped
     if isinstance(shape := getattr(head, "shape", None), tuple | dict):
         is_shape = lambda node: isinstance(node, tuple)  # noqa: E731
         return jax.tree.map(lambda s: jax.ShapeDtypeStruct(s, jnp.float32), shape, is_leaf=is_shape)
@@ -335,10 +347,10 @@ class _Probe(StatefulModule):
 
 def _probe(module: StatefulModule, outputs: _Outputs, path: Path = ()) -> StatefulModule:
     """Put a probe around every leaf layer of ``module``, in place."""
-    slots = [] if module.is_layer else list(_slots(module))
-    if not slots:
+    places = [] if module.is_layer else list(slots(module))
+    if not places:
         return _Probe(module, path_string(path), outputs)
-    for slot in slots:
+    for slot in places:
         if not isinstance(slot.module, _Probe):
             slot.put(_probe(slot.module, outputs, (*path, *slot.path)))
     return module

@@ -4,7 +4,6 @@ A :class:`Recorder` is an ordinary module around a layer. Only the copy contains
 nothing, and what containers do with ``metrics`` anyway brings the recorded values to the top.
 """
 
-import copy
 import fnmatch
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +14,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from nnx_ppo.networks import naming
+from nnx_ppo.networks._wrapping import LayerWrapper, copy_network, leaf_layers
 from nnx_ppo.networks.types import Carry, StatefulModule, StatefulModuleOutput
 
 ACTIVATION_KEY = "__activation__"
@@ -27,7 +27,7 @@ WHAT = ("output", "carry", "pre_activation")
 """What can be recorded of a layer."""
 
 
-class Recorder(StatefulModule):
+class Recorder(LayerWrapper):
     """Calls the layer it wraps, passes the result through unchanged, and adds the output to ``metrics``.
 
     Args:
@@ -36,7 +36,7 @@ class Recorder(StatefulModule):
     """
 
     def __init__(self, wrapped: StatefulModule, what: tuple[str, ...] = ("output",)):
-        self.wrapped = wrapped
+        super().__init__(wrapped)
         self.what = what
 
     def __call__(self, state: Carry, x: Any, rollout_extras: Any = None) -> StatefulModuleOutput:
@@ -48,15 +48,6 @@ class Recorder(StatefulModule):
             return super().unroll(state, xs, dones, rollout_extras)
         run = lambda layer: layer.unroll(state, xs, dones, rollout_extras)  # noqa: E731
         return self._record(run(self.wrapped), run)
-
-    def initialize_state(self, batch_size: int) -> Carry:
-        return self.wrapped.initialize_state(batch_size)
-
-    def reset_state(self, state: Carry) -> Carry:
-        return self.wrapped.reset_state(state)
-
-    def update_statistics(self, rollout_extras: Any) -> None:
-        self.wrapped.update_statistics(rollout_extras)
 
     def _record(
         self, out: StatefulModuleOutput, run: Callable[[StatefulModule], StatefulModuleOutput]
@@ -71,11 +62,14 @@ class Recorder(StatefulModule):
         parts: dict[str, Any] = {}
         if "output" in self.what:
             parts["output"] = out.output
-        if "carry" in self.what and (carry := _without_keys(out.next_state)) is not None:
+        if "carry" in self.what and (carry := _without_keys(self._layer_carry(out.next_state))) is not None:
             parts["carry"] = carry
         if "pre_activation" in self.what and (strip := getattr(self.wrapped, "without_activation", None)) is not None:
             parts["pre_activation"] = run(strip()).output
         return parts
+
+    def _layer_carry(self, state: Carry) -> Carry:
+        return self.wrapped.layer_carry(state) if isinstance(self.wrapped, LayerWrapper) else state
 
 
 def _without_keys(carry: Any) -> Any:
@@ -125,15 +119,17 @@ def with_recording(
     if is_recordable(network):
         warnings.warn("The network already records its activations; it is returned unchanged.", stacklevel=2)
         return network
-    layers = _leaf_layers(network)
+    layers = leaf_layers(network)
     if not layers:
         raise ValueError(
             f"{type(network).__name__} has no layer to record: it contains no StatefulModule. "
             "Recording reads the output of StatefulModule layers; build the network from them."
         )
-    chosen = _choose(list(layers), include, exclude)
+    chosen = choose_layers(list(layers), include, exclude)
     wrapped = {id(layers[path]) for path in chosen}
-    return _copy(network, wrapped, tuple(what), {})
+    return copy_network(
+        network, lambda original, twin: Recorder(twin, tuple(what)) if id(original) in wrapped else twin
+    )
 
 
 def is_recordable(network: nnx.Module) -> bool:
@@ -159,20 +155,12 @@ def extract_activations(metrics: Any) -> Any:
     return {key: value for key, value in found.items() if value is not None} or None
 
 
-def _leaf_layers(network: nnx.Module) -> dict[str, StatefulModule]:
-    """Every StatefulModule that contains no other or counts as one layer, by canonical path."""
-    modules = naming.named_modules(network, into_layers=False)
-    return {path: module for path, module in modules.items() if _is_leaf(module)}
+def choose_layers(paths: list[str], include: Patterns, exclude: Patterns) -> list[str]:
+    """Return the paths that match ``include`` and not ``exclude``.
 
-
-def _is_leaf(module: nnx.Module) -> bool:
-    return isinstance(module, StatefulModule) and (
-        module.is_layer
-        or not any(isinstance(node, StatefulModule) and node is not module for _, node in nnx.iter_graph(module))
-    )
-
-
-def _choose(paths: list[str], include: Patterns, exclude: Patterns) -> list[str]:
+    Raises:
+        ValueError: a pattern that matches nothing, or patterns that leave nothing.
+    """
     chosen = [path for path in paths if include is None or path in _matches(paths, include, "include")]
     if exclude is not None:
         dropped = _matches(paths, exclude, "exclude")
@@ -194,33 +182,3 @@ def _matches(paths: list[str], patterns: str | Sequence[str], name: str) -> set[
             )
         found |= hits
     return found
-
-
-def _copy(node: Any, wrapped: set[int], what: tuple[str, ...], memo: dict[int, Any]) -> Any:
-    """Copy the module objects, share their variables except the random streams, and wrap the chosen layers."""
-    if id(node) in memo:
-        return memo[id(node)]
-    if isinstance(node, nnx.RngState):
-        result: Any = copy.copy(node)
-    elif isinstance(node, nnx.Variable):
-        return node
-    elif isinstance(node, nnx.Pytree):
-        result = _copy_module(node, lambda child: _copy(child, wrapped, what, memo))
-        if id(node) in wrapped:
-            result = Recorder(result, what)
-    elif isinstance(node, dict):
-        result = type(node)({key: _copy(value, wrapped, what, memo) for key, value in node.items()})
-    elif isinstance(node, list | tuple) and not hasattr(node, "_fields"):
-        result = type(node)(_copy(value, wrapped, what, memo) for value in node)
-    else:
-        return node
-    memo[id(node)] = result
-    return result
-
-
-def _copy_module(module: nnx.Pytree, copy_child: Callable[[Any], Any]) -> nnx.Pytree:
-    twin = copy.copy(module)
-    for name, value in vars(module).items():
-        if not name.startswith("_pytree__"):  # NNX's own bookkeeping of which attributes hold arrays
-            object.__setattr__(twin, name, copy_child(value))
-    return twin

@@ -4,9 +4,18 @@ from nnx_ppo.recordings.check import RecordingCheck as RecordingCheck
 from nnx_ppo.recordings.check import check_recording as check_recording
 from nnx_ppo.recordings.components import Components as Components
 from nnx_ppo.recordings.components import principal_components as principal_components
+from nnx_ppo.recordings.episodes import Episode as Episode
+from nnx_ppo.recordings.episodes import episodes as episodes
 from nnx_ppo.recordings.events import Aligned as Aligned
 from nnx_ppo.recordings.events import align_to_events as align_to_events
 from nnx_ppo.recordings.events import plot_aligned as plot_aligned
+from nnx_ppo.recordings.export_nwb import to_nwb as to_nwb
+from nnx_ppo.recordings.export_pynapple import episode_epochs as episode_epochs
+from nnx_ppo.recordings.export_pynapple import to_pynapple as to_pynapple
+from nnx_ppo.recordings.export_xarray import to_xarray as to_xarray
+from nnx_ppo.recordings.lesions import Lesion as Lesion
+from nnx_ppo.recordings.lesions import LesionStudy as LesionStudy
+from nnx_ppo.recordings.lesions import lesion_study as lesion_study
 from nnx_ppo.recordings.plots import Curve as Curve
 from nnx_ppo.recordings.plots import plot_activations as plot_activations
 from nnx_ppo.recordings.plots import plot_learning_curve as plot_learning_curve
@@ -62,6 +71,15 @@ __all__ = [
     "compare_recordings",
     "Similarity",
     "plot_similarity",
+    "episodes",
+    "Episode",
+    "to_xarray",
+    "to_pynapple",
+    "episode_epochs",
+    "to_nwb",
+    "lesion_study",
+    "LesionStudy",
+    "Lesion",
     "plot_learning_curve",
     "plot_learning_curves",
 ]

@@ -9,7 +9,8 @@ import optax
 import pytest
 from flax import nnx
 
-from nnx_ppo.algorithms.checkpointing import load_checkpoint, make_checkpoint_fn
+from nnx_ppo.algorithms.checkpoint_loading import load_checkpoint
+from nnx_ppo.algorithms.checkpointing import make_checkpoint_fn
 from nnx_ppo.algorithms.config import EvalConfig, PPOConfig, TrainConfig
 from nnx_ppo.algorithms.ppo import new_training_state, train_ppo
 from nnx_ppo.algorithms.types import LoggingLevel

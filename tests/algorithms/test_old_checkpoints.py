@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from nnx_ppo.algorithms.checkpointing import snapshot
+from nnx_ppo.algorithms.snapshots import snapshot
 from nnx_ppo.cli import load_policy
 from nnx_ppo.cli.restore import restore_run
 from nnx_ppo.cli.resume import load_newest

@@ -1,5 +1,6 @@
 """A population of units: it sums what its connections bring, applies its activation once, and remembers its output."""
 
+import copy
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
@@ -10,6 +11,7 @@ from nnx_ppo.networks._checks import describe_input
 from nnx_ppo.networks._children import Container, Key
 from nnx_ppo.networks._dtypes import as_float, default_float, float_dtype
 from nnx_ppo.networks.activations import Activation, resolve_activation, without_activation
+from nnx_ppo.networks.containers import Sequential
 from nnx_ppo.networks.noise import GaussianNoise
 from nnx_ppo.networks.types import Carry, StatefulModule, StatefulModuleOutput
 
@@ -18,6 +20,11 @@ EXTERNAL = ""
 
 NOISE = "_noise"
 """Key of the noise among a population's children."""
+
+EFFECT = "_effect"
+"""Key of an intervention among a population's children."""
+
+_NO_CONNECTIONS = (NOISE, EFFECT)
 
 
 class Population(Container):
@@ -56,12 +63,31 @@ class Population(Container):
     @property
     def table_name(self) -> str:
         """The class, and what the population reads: ``Population <- retina, cortex@2`` (``@2``: two steps ago)."""
-        sources = [str(key) for key in self.keys if key != NOISE]
-        return f"Population <- {', '.join(sources)}" if sources else "Population"
+        sources = [str(key) for key in self.keys if key not in _NO_CONNECTIONS]
+        name = f"Population <- {', '.join(sources)}" if sources else "Population"
+        return f"{name} + {self.modules[EFFECT].table_name}" if EFFECT in self.keys else name
 
     def without_activation(self) -> "Population":
-        """Return the same layer, sharing its parameters, without its activation function."""
-        return without_activation(self)
+        """Return the same layer, sharing its parameters, without its activation function and without intervention."""
+        twin = without_activation(self)
+        object.__setattr__(twin, "keys", tuple(key for key in self.keys if key != EFFECT))
+        return twin
+
+    def with_effect(self, effect: StatefulModule) -> "Population":
+        """Return the same layer, sharing its parameters, whose output goes through one more layer.
+
+        What that returns is the population's output: what leaves it, what connections read, and what it remembers.
+
+        Args:
+            effect: ``[B, size] -> [B, size]``; it comes after those that are there already.
+        """
+        twin = copy.copy(self)
+        if EFFECT in self.keys:
+            effect = Sequential([self.modules[EFFECT], effect])
+        else:
+            object.__setattr__(twin, "keys", (*self.keys, EFFECT))
+        object.__setattr__(twin, "modules", {**self.modules, EFFECT: effect})
+        return twin
 
     def initialize_state(self, batch_size: int) -> Carry:
         sample = jax.ShapeDtypeStruct((self.size,), default_float())
@@ -83,7 +109,7 @@ class Population(Container):
         return out.replace(next_state={"inputs": out.next_state, "buffer": buffer})
 
     def join(self, run: Callable[[Key, Any], Any], x: Any, n_lead: int) -> Any:
-        parts = {key: run(key, x[key]) for key in self.keys if key != NOISE}
+        parts = {key: run(key, x[key]) for key in self.keys if key not in _NO_CONNECTIONS}
         if EXTERNAL in x:
             parts[EXTERNAL] = as_float(x[EXTERNAL])
         for key, part in parts.items():
@@ -94,7 +120,8 @@ class Population(Container):
             total = total + part
         if NOISE in self.keys:
             total = run(NOISE, total)
-        return total if self.activation is None else self.activation(total)
+        output = total if self.activation is None else self.activation(total)
+        return run(EFFECT, output) if EFFECT in self.keys else output
 
     def _check_part(self, key: Key, part: Any, n_lead: int) -> None:
         if getattr(part, "ndim", 0) != n_lead + 1 or part.shape[-1] != self.size:

@@ -1,0 +1,102 @@
+"""``nnx-ppo report``: everything about a run as one HTML file that can be mailed and read offline."""
+
+import contextlib
+import dataclasses
+import pathlib
+import tempfile
+from collections.abc import Iterator
+
+import jax
+import tyro
+
+from nnx_ppo.algorithms.rollout import eval_rollout
+from nnx_ppo.cli import report_contents as contents
+from nnx_ppo.cli.compilation_cache import enable_compilation_cache
+from nnx_ppo.cli.console import stderr, stdout
+from nnx_ppo.cli.eval import PERCENTILES
+from nnx_ppo.cli.restore import restore_run
+from nnx_ppo.cli.run_config import RunConfig
+from nnx_ppo.cli.run_folder import RunFolder
+from nnx_ppo.envs.types import RLEnv
+from nnx_ppo.networks.types import StatefulModule
+from nnx_ppo.recordings.extra import analysis_packages
+from nnx_ppo.recordings.layout import SUFFIX
+from nnx_ppo.recordings.progress import progress_bar
+from nnx_ppo.recordings.reading import Recording, open_recording
+from nnx_ppo.recordings.recorder import record
+from nnx_ppo.recordings.report import Report as ReportContents
+from nnx_ppo.recordings.report import write_report
+
+HTML = ".html"
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """Write a report of a run: configuration, learning curves, evaluation, health of the layers, pictures, film."""
+
+    run_folder: tyro.conf.Positional[pathlib.Path]
+    """Folder that nnx-ppo train made."""
+    out: pathlib.Path | None = None
+    """File to write; by default report.html in the run folder. One that is there is replaced."""
+    recording: pathlib.Path | None = None
+    """Recording to show (.zarr); by default the newest in the run folder, or, where there is none, one episode of four
+    environments, recorded for the report and not kept."""
+    episodes: int = 64
+    """Episodes of the evaluation, run in parallel."""
+    seed: int = 0
+    """Seed of start states."""
+    cache: bool = True
+    """Keep compiled programs on disk for the next run."""
+
+    def run(self) -> None:
+        """Evaluate, read the recording, draw, and write the file."""
+        out = self.out or self.run_folder / f"report{HTML}"
+        if out.suffix != HTML:
+            raise ValueError(f"--out must name a file that ends in {HTML}, got {out}.")
+        if self.episodes < 1:
+            raise ValueError(f"--episodes must be at least 1, got {self.episodes}.")
+        analysis_packages("jinja2", "matplotlib", "zarr")
+        if self.cache:
+            enable_compilation_cache()
+        folder, config, env, network = restore_run(self.run_folder)
+        stderr.print(f"Compiling the evaluation of {config.env}.")
+        length = config.train.eval.max_episode_length
+        metrics = eval_rollout(env, network, self.episodes, length, jax.random.key(self.seed), PERCENTILES)
+        with self._recording(folder, config, env, network) as recording, progress_bar(unit="chunks") as bar:
+            task = bar.add_task("reading the recording", total=None)
+            layers = contents.layer_sections(
+                recording, lambda done, total: bar.update(task, completed=done, total=total)
+            )
+        sections = (
+            contents.learning_section(folder),
+            contents.evaluation_section(metrics, self.episodes),
+            contents.film_section(folder),
+            *layers,
+            contents.configuration_section(folder, config),
+        )
+        name = folder.path.absolute().name
+        subtitle = f"{config.env}, {config.train.ppo.total_steps:,} environment steps, seed {config.train.seed}"
+        shown = tuple(section for section in sections if section is not None)
+        write_report(out, ReportContents(f"Report of {name}", shown, subtitle))
+        stdout.print(f"Report: {out} ({out.stat().st_size / 1e6:,.1f} MB)", soft_wrap=True)
+
+    @contextlib.contextmanager
+    def _recording(
+        self, folder: RunFolder, config: RunConfig, env: RLEnv, network: StatefulModule
+    ) -> Iterator[Recording]:
+        path = self.recording or contents.newest_recording(folder, SUFFIX)
+        if path is not None:
+            stderr.print(f"Recording: {path}", soft_wrap=True)
+            yield open_recording(path)
+            return
+        stderr.print("There is no recording yet: compiling one of four environments for the report.")
+        with tempfile.TemporaryDirectory() as aside:
+            yield record(
+                env,
+                network,
+                pathlib.Path(aside) / f"report{SUFFIX}",
+                n_envs=4,
+                n_steps=config.train.eval.max_episode_length,
+                n_episodes=1,
+                key=jax.random.key(self.seed),
+            )
