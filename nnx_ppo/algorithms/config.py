@@ -150,6 +150,8 @@ class TrainConfig:
     def __post_init__(self) -> None:
         require_count(self, "checkpoint_every_steps")
         require_count(self, "seed", low=0)
+        if self.seed >= 2**32:
+            raise ValueError(f"seed must be from 0 to {2**32 - 1}, of which JAX makes a key, got {self.seed}.")
         for name, kind in (("ppo", PPOConfig), ("eval", EvalConfig), ("video", VideoConfig)):
             if not isinstance(getattr(self, name), kind):
                 raise TypeError(f"{name} must be a {kind.__name__}, got {type(getattr(self, name)).__name__}.")

@@ -3,7 +3,6 @@
 import dataclasses
 import pathlib
 
-import jax
 import tyro
 from rich.table import Table
 
@@ -11,6 +10,7 @@ from nnx_ppo.algorithms.rollout import eval_rollout
 from nnx_ppo.cli.compilation_cache import enable_compilation_cache
 from nnx_ppo.cli.console import stdout
 from nnx_ppo.cli.restore import restore_run
+from nnx_ppo.networks._rng import as_key
 
 PERCENTILES = (0, 25, 50, 75, 100)
 
@@ -40,9 +40,7 @@ class Eval:
             enable_compilation_cache()
         folder, config, env, network = restore_run(self.run_folder)
         length = self.max_steps or config.train.eval.max_episode_length
-        metrics = eval_rollout(
-            env, network, self.episodes, length, jax.random.key(self.seed), logging_percentiles=PERCENTILES
-        )
+        metrics = eval_rollout(env, network, self.episodes, length, as_key(self.seed), logging_percentiles=PERCENTILES)
         table = Table("metric", "value", title=f"{config.env}, {self.episodes} episodes, {folder.path}")
         table.columns[1].justify = "right"
         for name, value in metrics.items():

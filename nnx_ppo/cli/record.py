@@ -6,7 +6,6 @@ import pathlib
 import zipfile
 from typing import Any, Literal
 
-import jax
 import numpy as np
 import tyro
 
@@ -19,8 +18,10 @@ from nnx_ppo.cli.run_config import RunConfig, to_json
 from nnx_ppo.cli.run_folder import RunFolder, write_aside
 from nnx_ppo.cli.versions import collect_versions
 from nnx_ppo.envs.types import RLEnv
+from nnx_ppo.networks._rng import as_key
 from nnx_ppo.networks.naming import flatten_activations
 from nnx_ppo.networks.types import StatefulModule
+from nnx_ppo.recordings.extra import analysis_packages
 from nnx_ppo.recordings.layout import SUFFIX
 from nnx_ppo.recordings.recorder import record
 from nnx_ppo.recordings.summary import in_network_order, summarize
@@ -74,6 +75,8 @@ class Record:
         if out.suffix not in (SUFFIX, NPZ):
             raise ValueError(f"--out must name a {SUFFIX} folder or an {NPZ} file, which a recording is, got {out}.")
         require_free(out, self.replace)
+        if out.suffix == SUFFIX:
+            _require_store(out)
         write = self._write_file if out.suffix == NPZ else self._write_store
         write(out, folder, config, env, network)
         stdout.print(f"Recording: {out}", soft_wrap=True)
@@ -101,7 +104,7 @@ class Record:
             exclude=self.exclude or None,
             extras=self.extras,
             dtype=self.dtype,
-            key=jax.random.key(self.seed),
+            key=as_key(self.seed),
             replace=self.replace,
             attributes={
                 "config": json.loads(to_json(config)),
@@ -127,13 +130,21 @@ class Record:
             network,
             n_envs=self.n_envs,
             max_episode_length=self.max_steps or config.train.eval.max_episode_length,
-            key=jax.random.key(self.seed),
+            key=as_key(self.seed),
             include=self.include or None,
             exclude=self.exclude or None,
         )
         flat = in_network_order(flatten_activations(activations), network)
         save_recording(out, flat, dones)
         stdout.print(layer_table(summarize(flat, dones)))
+
+
+def _require_store(out: pathlib.Path) -> None:
+    """Find out before anything compiles whether a store can be written."""
+    try:
+        analysis_packages()
+    except ImportError as error:
+        raise ImportError(f"{error}, or record to a file: --out {out.with_suffix(NPZ)}") from error
 
 
 def require_free(path: pathlib.Path, replace: bool) -> None:

@@ -6,7 +6,6 @@ import pathlib
 import tempfile
 from collections.abc import Iterator
 
-import jax
 import tyro
 
 from nnx_ppo.algorithms.rollout import eval_rollout
@@ -18,6 +17,7 @@ from nnx_ppo.cli.restore import restore_run
 from nnx_ppo.cli.run_config import RunConfig
 from nnx_ppo.cli.run_folder import RunFolder
 from nnx_ppo.envs.types import RLEnv
+from nnx_ppo.networks._rng import as_key
 from nnx_ppo.networks.types import StatefulModule
 from nnx_ppo.recordings.extra import analysis_packages
 from nnx_ppo.recordings.layout import SUFFIX
@@ -61,7 +61,7 @@ class Report:
         folder, config, env, network = restore_run(self.run_folder)
         stderr.print(f"Compiling the evaluation of {config.env}.")
         length = config.train.eval.max_episode_length
-        metrics = eval_rollout(env, network, self.episodes, length, jax.random.key(self.seed), PERCENTILES)
+        metrics = eval_rollout(env, network, self.episodes, length, as_key(self.seed), PERCENTILES)
         with self._recording(folder, config, env, network) as recording, progress_bar(unit="chunks") as bar:
             task = bar.add_task("reading the recording", total=None)
             layers = contents.layer_sections(
@@ -98,5 +98,5 @@ class Report:
                 n_envs=4,
                 n_steps=config.train.eval.max_episode_length,
                 n_episodes=1,
-                key=jax.random.key(self.seed),
+                key=as_key(self.seed),
             )

@@ -8,6 +8,7 @@ from typing import Any
 from nnx_ppo.algorithms.callbacks import video_file_fn
 from nnx_ppo.algorithms.checkpointing import latest_checkpoint, make_checkpoint_fn
 from nnx_ppo.algorithms.config import TrainConfig, TrainResult
+from nnx_ppo.algorithms.fit import check_fit
 from nnx_ppo.algorithms.ppo import train_ppo
 from nnx_ppo.algorithms.types import TrainingState
 from nnx_ppo.algorithms.video import require_render
@@ -71,6 +72,8 @@ def resume_run(path: pathlib.Path, total_steps: int | None = None) -> tuple[RunF
         if _is_finished(folder, config, before, steps):
             return folder, network
         folder.write_config(config)
+        if loaded is not None and isinstance(loaded["config"], TrainConfig):
+            _say_what_changed(loaded["config"], trained_with(before))
         _say_where(before, config, steps)
         if loaded is None:
             _train(folder, config, env, network, None, {})
@@ -93,7 +96,9 @@ def _make(config: RunConfig) -> tuple[Any, StatefulModule]:
     if config.train.video.enabled:
         video_file_fn(".", fps=_fps(env))
         require_render(env)
-    return env, build_network(config.network, env, config.train.seed)
+    network = build_network(config.network, env, config.train.seed)
+    check_fit(env, network, config.train.ppo)
+    return env, network
 
 
 def _is_finished(folder: RunFolder, config: RunConfig, before: RunConfig, steps: int) -> bool:
@@ -108,6 +113,26 @@ def _is_finished(folder: RunFolder, config: RunConfig, before: RunConfig, steps:
         soft_wrap=True,
     )
     return True
+
+
+def _say_what_changed(saved: TrainConfig, here: TrainConfig) -> None:
+    """Name settings in ``config.json`` that are not those the checkpoint was trained with."""
+    was, now = _flat(saved), _flat(here)
+    # A schedule comes from other fields, and cannot be written.
+    changed = [f"{n} was {was[n]!r}, is {x!r}" for n, x in now.items() if was[n] != x and not callable(x)]
+    if changed:
+        stderr.print(
+            f"config.json is not what the checkpoint was trained with: {'; '.join(changed)}. The run goes on with it.",
+            style="yellow",
+            soft_wrap=True,
+        )
+
+
+def _flat(config: TrainConfig) -> dict[str, Any]:
+    parts = {"ppo": config.ppo, "eval": config.eval, "video": config.video}
+    named = [(part, value, field.name) for part, value in parts.items() for field in dataclasses.fields(value)]
+    fields = {f"{part}.{name}": getattr(value, name) for part, value, name in named if name != "total_steps"}
+    return {"seed": config.seed} | fields
 
 
 def _say_where(before: RunConfig, config: RunConfig, steps: int) -> None:
@@ -185,8 +210,10 @@ def _say_how_it_ended(folder: RunFolder, config: RunConfig, result: TrainResult,
 
 def _say_how_to_go_on(folder: RunFolder) -> None:
     newest = latest_checkpoint(folder.checkpoints)
-    where = f"Saved up to {newest}." if newest else "There is no checkpoint yet."
-    stderr.print(f"{where} Go on with: nnx-ppo train --resume {folder.path}", soft_wrap=True)
+    if newest is None:
+        stderr.print(f"There is no checkpoint yet: {folder.path} can be deleted, or started again by --resume.")
+    else:
+        stderr.print(f"Saved up to {newest}. Go on with: nnx-ppo train --resume {folder.path}", soft_wrap=True)
 
 
 def _fps(env: Any) -> int:

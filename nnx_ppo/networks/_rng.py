@@ -9,8 +9,16 @@ from flax import nnx
 
 
 def as_key(key: Any) -> jax.Array:
-    """Accept a typed PRNG key, a raw ``uint32`` key or an int seed, and return a typed key."""
+    """Accept a typed PRNG key, a raw ``uint32`` key or an int seed, and return a typed key.
+
+    Raises:
+        TypeError: it is none of them.
+        ValueError: a seed that is negative, or of more than 32 bits.
+    """
     if isinstance(key, int):
+        if not 0 <= key < 2**32:
+            # JAX would take it modulo 2**32 without a word, so that two seeds were one.
+            raise ValueError(f"a seed must be from 0 to {2**32 - 1}, got {key}.")
         return jax.random.key(key)
     key = jnp.asarray(key)
     if jnp.issubdtype(key.dtype, jax.dtypes.prng_key):

@@ -67,11 +67,18 @@ class Recording:
 
         Raises:
             KeyError: there is no such array; names near ones.
+            ValueError: what is on disk is damaged.
         """
         if path not in self._arrays:
             near = near_names(path, self._arrays) or list(self._arrays)
             raise KeyError(f"{self.path} has no array {path!r}; near names: {near}.")
-        return self._arrays[path][steps, envs]
+        try:
+            return self._arrays[path][steps, envs]
+        except (ValueError, RuntimeError) as error:
+            raise ValueError(
+                f"{self.path} is damaged in {path!r} ({str(error).splitlines()[0]}); to see where: nnx-ppo check "
+                f"{self.path}"
+            ) from error
 
     def valid(self, steps: slice = ALL) -> np.ndarray:
         """Which steps count, bool ``[T, N]``: those before the end of an episode that is not followed by another."""

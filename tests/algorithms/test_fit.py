@@ -14,6 +14,7 @@ from nnx_ppo.algorithms.ppo import new_training_state, train_ppo
 from nnx_ppo.algorithms.types import LoggingLevel
 from nnx_ppo.envs.check import EnvSpecError
 from nnx_ppo.envs.probes import DiscreteActionReward
+from nnx_ppo.networks._rng import as_key
 from nnx_ppo.networks.adapter import PPOAdapter
 from nnx_ppo.networks.containers import Parallel, Sequential
 from nnx_ppo.networks.factories import make_mlp_actor_critic
@@ -134,6 +135,10 @@ def test_other_configs_are_checked_too():
         VideoConfig(episode_length=0)
     with pytest.raises(ValueError, match="seed must be an integer of at least 0"):
         TrainConfig(seed=-1)
+    with pytest.raises(ValueError, match=r"seed must be from 0 to 4294967295, .*got 4294967299"):
+        TrainConfig(seed=2**32 + 3)
+    with pytest.raises(ValueError, match="a seed must be from 0 to 4294967295, got 4294967296"):
+        as_key(2**32)
     with pytest.raises(dataclasses.FrozenInstanceError):
         PPOConfig().n_envs = 3  # type: ignore[misc]
     assert (

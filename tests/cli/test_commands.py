@@ -271,3 +271,14 @@ def test_pictures_and_recordings_have_the_right_suffix(run, tmp_path, capsys):
     assert "must name a .zarr folder or an .npz file" in fails(
         capsys, "record", str(run), "--out", str(tmp_path / "recording.txt")
     )
+
+
+def test_what_does_not_fit_is_refused_before_a_folder_is_made(tmp_path, monkeypatch, capsys):
+    (tmp_path / "my_network_here.py").write_text(
+        "from nnx_ppo import make_mlp_actor_critic\n\n\n"
+        "def wrong(env, rngs):\n    return make_mlp_actor_critic(7, env.action_size, [4], [4], rngs)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    message = fails(capsys, "train", *TINY, "--out", "run", "--network", "my_network_here:wrong")
+    assert "FitError" in message
+    assert not (tmp_path / "run").exists()

@@ -257,3 +257,13 @@ def _raw(path: Any, like: Any) -> Any:
         if isinstance(node, nnx.Param):
             node.set_value(jax.numpy.zeros_like(node.get_value()))
     return load_policy(path, network)
+
+
+def test_a_changed_config_is_named(half, capsys):
+    text = json.loads((half.path / "config.json").read_text())
+    text["train"]["ppo"]["discounting_factor"] = 0.5
+    (half.path / "config.json").write_text(json.dumps(text))
+    main(["train", "--resume", str(half.path)])
+    assert "config.json is not what the checkpoint was trained with: ppo.discounting_factor was 0.99, is 0.5" in (
+        " ".join(capsys.readouterr().err.split())
+    )
