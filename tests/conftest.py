@@ -1,6 +1,7 @@
 """Strict JAX for every test: no implicit promotion, and one compilation cache for all runs and workers."""
 
 import contextlib
+import gc
 import os
 import pathlib
 from collections.abc import Iterator
@@ -16,6 +17,20 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 # On a GPU, as the library itself does: what tests compile on their own is compared with it.
 jax.config.update("jax_default_matmul_precision", "highest")
+
+
+MOST_MEMORY = 4 * 2**30
+"""Resident bytes of a worker above which it lets go of what it compiled; hundreds of files share one process."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def bounded_memory() -> Iterator[None]:
+    """After a test file, drop compiled programs where they have become too many; they are in the cache on disk."""
+    yield
+    memory = pathlib.Path("/proc/self/statm")  # in pages; only Linux has it
+    if memory.exists() and int(memory.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") > MOST_MEMORY:
+        jax.clear_caches()
+        gc.collect()
 
 
 @pytest.fixture(autouse=True)
