@@ -8,7 +8,7 @@ import tyro
 
 from nnx_ppo.cli.console import stderr, stdout
 from nnx_ppo.recordings.check import check_recording
-from nnx_ppo.recordings.progress import progress_bar
+from nnx_ppo.recordings.progress import counting
 
 EXIT_DAMAGED = 1
 
@@ -22,11 +22,8 @@ class Check:
 
     def run(self) -> None:
         """Check, and print what is complete and what is damaged."""
-        with progress_bar(unit="chunks") as bar:
-            task = bar.add_task("checking", total=None)
-            report = check_recording(
-                self.recording, on_progress=lambda done, total: bar.update(task, completed=done, total=total)
-            )
+        with counting("checking", "chunks") as on_progress:
+            report = check_recording(self.recording, on_progress=on_progress)
         state = "finished" if report.finished else "not finished, complete up to there"
         stdout.print(
             f"{self.recording}: {report.n_steps:,} steps of {report.n_envs} environments, {state}; "

@@ -2,16 +2,15 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Callable
 from typing import Any
 
 import tyro
 
 from nnx_ppo.cli.console import stdout
 from nnx_ppo.cli.record import NPZ, load_recording
-from nnx_ppo.recordings.progress import progress_bar
+from nnx_ppo.recordings.progress import counting
 from nnx_ppo.recordings.reading import Recording, open_recording
-from nnx_ppo.recordings.summary import LayerSummary, summarize
+from nnx_ppo.recordings.summary import summarize
 from nnx_ppo.recordings.summary_tables import health_table
 
 
@@ -28,19 +27,14 @@ class Inspect:
             activations, dones = load_recording(self.recording)
             steps, envs = dones.shape
             stdout.print(f"{self.recording}: {steps:,} steps of {envs} environments", soft_wrap=True)
-            source: tuple[Any, ...] = (activations, dones)
+            source: dict[str, Any] = {"recording": activations, "dones": dones}
         else:
             recording = open_recording(self.recording)
             stdout.print("\n".join(describe_recording(recording)), soft_wrap=True)
-            source = (recording,)
-        with progress_bar(unit="chunks") as bar:
-            task = bar.add_task("reading", total=None)
-            layers = _summarize(source, lambda done, total: bar.update(task, completed=done, total=total))
+            source = {"recording": recording}
+        with counting("reading", "chunks") as on_progress:
+            layers = summarize(**source, on_progress=on_progress)
         stdout.print(health_table(layers))
-
-
-def _summarize(source: tuple[Any, ...], on_progress: Callable[[int, int], None]) -> list[LayerSummary]:
-    return summarize(*source, on_progress=on_progress)
 
 
 def describe_recording(recording: Recording) -> list[str]:

@@ -16,7 +16,7 @@ from nnx_ppo.cli.restore import restore_run
 from nnx_ppo.cli.run_folder import write_aside
 from nnx_ppo.recordings.lesions import Lesion as LesionResult
 from nnx_ppo.recordings.lesions import LesionStudy, lesion_study
-from nnx_ppo.recordings.progress import progress_bar
+from nnx_ppo.recordings.progress import counting
 
 FILES = (".json", ".csv")
 COLUMNS = ("layer", "unit", "episode_reward", "drop", "standard_error")
@@ -55,8 +55,7 @@ class Lesion:
             enable_compilation_cache()
         _, config, env, network = restore_run(self.run_folder)
         stderr.print(f"Compiling the evaluation of {config.env}.")
-        with progress_bar(unit="lesions") as bar:
-            task = bar.add_task("silencing", total=None)
+        with counting("silencing", "lesions") as on_progress:
             study = lesion_study(
                 env,
                 network,
@@ -66,7 +65,7 @@ class Lesion:
                 units_of=self.units,
                 include=self.include or None,
                 exclude=self.exclude or None,
-                on_progress=lambda done, total: bar.update(task, completed=done, total=total),
+                on_progress=on_progress,
             )
         stdout.print(lesion_table(study, self.top, f"{config.env}, {self.episodes} episodes each, {self.run_folder}"))
         if self.out is not None:

@@ -21,7 +21,7 @@ from nnx_ppo.networks._rng import as_key
 from nnx_ppo.networks.types import StatefulModule
 from nnx_ppo.recordings.extra import analysis_packages
 from nnx_ppo.recordings.layout import SUFFIX
-from nnx_ppo.recordings.progress import progress_bar
+from nnx_ppo.recordings.progress import counting
 from nnx_ppo.recordings.reading import Recording, open_recording
 from nnx_ppo.recordings.recorder import record
 from nnx_ppo.recordings.report import Report as ReportContents
@@ -62,11 +62,11 @@ class Report:
         stderr.print(f"Compiling the evaluation of {config.env}.")
         length = config.train.eval.max_episode_length
         metrics = eval_rollout(env, network, self.episodes, length, as_key(self.seed), PERCENTILES)
-        with self._recording(folder, config, env, network) as recording, progress_bar(unit="chunks") as bar:
-            task = bar.add_task("reading the recording", total=None)
-            layers = contents.layer_sections(
-                recording, lambda done, total: bar.update(task, completed=done, total=total)
-            )
+        with (
+            self._recording(folder, config, env, network) as recording,
+            counting("reading the recording", "chunks") as on_progress,
+        ):
+            layers = contents.layer_sections(recording, on_progress)
         sections = (
             contents.learning_section(folder),
             contents.evaluation_section(metrics, self.episodes),

@@ -1,11 +1,13 @@
 """A progress bar for what reads or writes a recording."""
 
+import contextlib
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any
 
 import numpy as np
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 
 def progress_bar(*, show: bool = True, unit: str = "") -> Progress:
@@ -19,13 +21,27 @@ def progress_bar(*, show: bool = True, unit: str = "") -> Progress:
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(bar_width=20),
-        TextColumn("{task.completed:,.0f} of {task.total:,.0f}" + f" {unit}"),
+        MofNCompleteColumn(separator=" of "),
+        TextColumn(unit),
         TimeRemainingColumn(),
         TextColumn("left"),
         console=console,
         transient=True,
         disable=not (show and console.is_terminal),
     )
+
+
+@contextlib.contextmanager
+def counting(description: str, unit: str) -> Iterator[Callable[[int, int], None]]:
+    """Draw a bar for something that calls ``on_progress(done, total)``, and yield that function.
+
+    Args:
+        description: what is being done.
+        unit: what is counted.
+    """
+    with progress_bar(unit=unit) as bar:
+        task = bar.add_task(description, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 class RecordingProgress:

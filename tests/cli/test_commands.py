@@ -282,3 +282,15 @@ def test_what_does_not_fit_is_refused_before_a_folder_is_made(tmp_path, monkeypa
     message = fails(capsys, "train", *TINY, "--out", "run", "--network", "my_network_here:wrong")
     assert "FitError" in message
     assert not (tmp_path / "run").exists()
+
+
+def test_recordings_are_read_on_a_terminal_too(run, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("FORCE_COLOR", "1")  # bars are drawn, as they are on no other output
+    store = str(tmp_path / "r.zarr")
+    main(["record", str(run), "--out", store, "--max-steps", "8"])
+    main(["inspect", store])
+    main(["check", store])
+    drawn = capsys.readouterr()
+    assert "Every chunk has its checksum" in drawn.out
+    assert "reading" in drawn.err
+    assert "checking" in drawn.err
