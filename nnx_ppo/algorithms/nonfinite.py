@@ -39,9 +39,11 @@ class Source(NamedTuple):
 
 
 _OF_THE_ROLLOUT = ("observation", "action", "log_likelihood", "value", "reward", "final_value")
-_OF_THE_UPDATE = ("loss", "parameter", "statistic")
-KINDS = _OF_THE_ROLLOUT + _OF_THE_UPDATE
+KINDS = (*_OF_THE_ROLLOUT, "loss", "parameter", "statistic")
 """What is looked at, in the order in which one causes the next within a step."""
+
+
+_AFTER_THE_ROLLOUT = np.iinfo(np.int64).max
 
 
 class NonFiniteError(FloatingPointError):
@@ -207,10 +209,11 @@ def nonfinite_error(census: Census, steps: int) -> NonFiniteError | None:
 
 
 def _describe(found: list[_Finding], steps: int, n_envs: int) -> NonFiniteError:
-    def cause(finding: _Finding) -> tuple[bool, int, int]:
+    def cause(finding: _Finding) -> tuple[int, int]:
+        # Within the rollout an earlier step comes first; what comes after it comes in the order of the kinds.
+        order = KINDS.index(finding.source.kind)
         in_rollout = finding.source.kind in _OF_THE_ROLLOUT
-        time = finding.position // n_envs if in_rollout else finding.position
-        return not in_rollout, time, KINDS.index(finding.source.kind)
+        return (finding.position // n_envs, order) if in_rollout else (_AFTER_THE_ROLLOUT, order)
 
     source, _, position = min(found, key=cause)
     step, env = steps, None

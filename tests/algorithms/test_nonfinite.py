@@ -11,7 +11,7 @@ from flax import nnx
 
 from nnx_ppo.algorithms.config import EvalConfig, PPOConfig, TrainConfig
 from nnx_ppo.algorithms.diagnostics import dormant_units
-from nnx_ppo.algorithms.nonfinite import NonFiniteError, require_finite
+from nnx_ppo.algorithms.nonfinite import Census, NonFiniteError, Source, nonfinite_error, require_finite
 from nnx_ppo.algorithms.ppo import new_training_state, ppo_step, train_ppo
 from nnx_ppo.algorithms.types import LoggingLevel
 from nnx_ppo.envs.types import EnvState
@@ -123,6 +123,26 @@ def test_a_step_size_that_bursts_the_parameters_is_named():
         train_ppo(env, network, config(learning_rate=1e38))
     assert caught.value.path.startswith(("parameter/", "loss", "value", "statistic"))
     assert all(np.isfinite(x).all() for x in bits(nnx.state(network, nnx.Param)))
+
+
+def test_of_several_findings_the_one_that_causes_the_others_is_named():
+    def first(**positions: int) -> NonFiniteError:
+        sources = tuple(Source(kind, "") for kind in positions)
+        count = jnp.ones(len(sources), int)
+        found = nonfinite_error(Census(count, jnp.array(list(positions.values())), sources, n_envs=N), 100)
+        assert found is not None
+        assert found.counts == dict.fromkeys(positions, 1)
+        return found
+
+    # Of parameters nobody knows at which gradient step they burst; a loss that is not finite comes before.
+    error = first(parameter=0, statistic=0, loss=3)
+    assert (error.path, error.step, error.env) == ("loss", 100, None)
+    assert "at gradient step 3 of the iteration that began after 100 environment steps" in str(error)
+    assert first(statistic=0, parameter=0).path == "parameter"
+    # An earlier step comes first, and within a step what leads to the rest; N = 4 environments to a step.
+    error = first(loss=0, reward=2 * N + 1, observation=2 * N + 3, action=3 * N)
+    assert (error.path, error.step, error.env) == ("observation", 100 + 2 * N, 3)
+    assert first(observation=2 * N, reward=N + 2).path == "reward"
 
 
 def test_a_network_that_is_not_finite_is_refused_before_training():
