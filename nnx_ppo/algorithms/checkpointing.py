@@ -6,16 +6,15 @@ number of steps; the configuration, versions, and where the training log stood.
 """
 
 import concurrent.futures
-import importlib.metadata
 import os
 import pathlib
-import platform
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
 import numpy as np
 
+from nnx_ppo._versions import versions
 from nnx_ppo.algorithms.checkpoint_files import (
     CheckpointError,
     complete_checkpoints,
@@ -72,7 +71,7 @@ class CheckpointWriter:
             "config": self._config,
             "log": self._logger.position() if self._logger is not None else {},
             "settings": random_settings(),
-            "versions": _versions(),
+            "versions": versions(PACKAGES),
         }
         self._pending = steps, self._thread.submit(self._write, int(steps), leaves, about)
 
@@ -199,13 +198,3 @@ def _reason(error: BaseException) -> str:
     text = str(error).strip() or type(error).__name__
     # What TensorStore appends is the whole description of its database.
     return text.splitlines()[0].partition(" [tensorstore_spec")[0].rstrip(".")
-
-
-def _versions() -> dict[str, str | None]:
-    def version(name: str) -> str | None:
-        try:
-            return importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            return None
-
-    return {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}}

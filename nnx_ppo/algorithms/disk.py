@@ -1,10 +1,12 @@
-"""Files as the disk has them: whether there is room, whether they arrived, whether they are what was written."""
+"""Files as the disk has them: whether there is room, whether they arrived whole, whether they are what was written."""
 
 import errno
 import os
 import pathlib
 import shutil
 import zlib
+from collections.abc import Callable
+from typing import Any
 
 _ROOM = 2**20
 """Bytes for what is written beside the arrays."""
@@ -21,6 +23,18 @@ def require_space(folder: pathlib.Path, n_bytes: int) -> None:
     if free < n_bytes + _ROOM:
         sizes = f"{n_bytes / 2**20:,.1f} MiB are to be written, {free / 2**20:,.1f} MiB are free"
         raise OSError(errno.ENOSPC, f"No space left on device, {sizes}")
+
+
+def write_aside(path: pathlib.Path, write: Callable[[pathlib.Path], Any]) -> None:
+    """Let ``write`` make a file or folder under another name, then rename it to ``path``."""
+    aside = path.with_name(f".{path.name}.partial{path.suffix}")
+    try:
+        write(aside)
+        aside.replace(path)
+    except BaseException:
+        if aside.is_file():
+            aside.unlink()
+        raise
 
 
 def files_in(folder: pathlib.Path) -> list[pathlib.Path]:

@@ -303,7 +303,8 @@ def _prepare(env: RLEnv, state: TrainingState, config: PPOConfig) -> tuple[Any, 
     # What is no part of the computation must not cause another compilation.
     config = dataclasses.replace(config, total_steps=1, learning_rate=0.0, gradient_clipping=None, weight_decay=None)
     step = _compiled_step(Identity(env), graphdef, optimizer_def, config)
-    env_states = structured(state.env_states, lambda: _reset_shapes(env, state.env_states), "the environment's states")
+    n_envs = config.n_envs
+    env_states = structured(state.env_states, lambda: _reset_shapes(env, n_envs), "the environment's states")
     rest = Rest(optimizer, state.network_states, env_states, as_key(state.rng_key))
     return step, LoopState(networks=jax.tree.map(lambda x: x, variables), rest=rest)
 
@@ -320,9 +321,8 @@ def _finish(initial: TrainingState, state: LoopState, steps: int) -> TrainingSta
     )
 
 
-def _reset_shapes(env: RLEnv, states: Any) -> Any:
-    """Shapes of as many environment states as there are in ``states``."""
-    n_envs = jax.tree.leaves(states)[0].shape[0]
+def _reset_shapes(env: RLEnv, n_envs: int) -> Any:
+    """Shapes of the states of ``n_envs`` environments."""
     return jax.eval_shape(vectorize(env).reset, jax.random.split(jax.random.key(0), n_envs))
 
 

@@ -10,10 +10,11 @@ import tyro
 from rich.bar import Bar
 from rich.table import Table
 
+from nnx_ppo.algorithms.disk import write_aside
 from nnx_ppo.cli.compilation_cache import enable_compilation_cache
 from nnx_ppo.cli.console import stderr, stdout
+from nnx_ppo.cli.parsing import require_counts
 from nnx_ppo.cli.restore import restore_run
-from nnx_ppo.cli.run_folder import write_aside
 from nnx_ppo.recordings.lesions import Lesion as LesionResult
 from nnx_ppo.recordings.lesions import LesionStudy, lesion_study
 from nnx_ppo.recordings.progress import counting
@@ -73,9 +74,7 @@ class Lesion:
             stdout.print(f"File: {self.out}", soft_wrap=True)
 
     def _require_options(self) -> None:
-        for name, number in (("--episodes", self.episodes), ("--max-steps", self.max_steps), ("--top", self.top)):
-            if number is not None and number < 1:
-                raise ValueError(f"{name} must be at least 1, got {number}.")
+        require_counts(episodes=self.episodes, max_steps=self.max_steps, top=self.top)
         if self.out is not None and self.out.suffix not in FILES:
             raise ValueError(f"--out must name a file that ends in {' or '.join(FILES)}, got {self.out}.")
         if self.units is not None and (self.include or self.exclude):

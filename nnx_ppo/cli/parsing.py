@@ -75,3 +75,14 @@ def _learning_rate_rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec | N
         is_instance=lambda instance: isinstance(instance, float | int),
         str_from_instance=lambda rate: [str(rate)],
     )
+
+
+def require_counts(**options: int | None) -> None:
+    """Refuse options that are below 1; ``None`` is one that was left out.
+
+    Raises:
+        ValueError: naming the option as it is typed.
+    """
+    for name, number in options.items():
+        if number is not None and number < 1:
+            raise ValueError(f"--{name.replace('_', '-')} must be at least 1, got {number}.")

@@ -10,12 +10,14 @@ import numpy as np
 import tyro
 
 from nnx_ppo.algorithms.checkpoint_files import all_checkpoints
+from nnx_ppo.algorithms.disk import write_aside
 from nnx_ppo.algorithms.rollout import record_activations_rollout
 from nnx_ppo.cli.compilation_cache import enable_compilation_cache
 from nnx_ppo.cli.console import stderr, stdout
+from nnx_ppo.cli.parsing import require_counts
 from nnx_ppo.cli.restore import restore_run
 from nnx_ppo.cli.run_config import RunConfig, to_json
-from nnx_ppo.cli.run_folder import RunFolder, write_aside
+from nnx_ppo.cli.run_folder import RunFolder
 from nnx_ppo.cli.versions import collect_versions
 from nnx_ppo.envs.types import RLEnv
 from nnx_ppo.networks._rng import as_key
@@ -67,7 +69,7 @@ class Record:
 
     def run(self) -> None:
         """Record, write, and print what each layer did."""
-        self._require_counts()
+        require_counts(n_envs=self.n_envs, episodes=self.episodes, max_steps=self.max_steps)
         if self.cache:
             enable_compilation_cache()
         folder, config, env, network = restore_run(self.run_folder)
@@ -80,12 +82,6 @@ class Record:
         write = self._write_file if out.suffix == NPZ else self._write_store
         write(out, folder, config, env, network)
         stdout.print(f"Recording: {out}", soft_wrap=True)
-
-    def _require_counts(self) -> None:
-        numbers = {"--n-envs": self.n_envs, "--episodes": self.episodes, "--max-steps": self.max_steps}
-        for name, number in numbers.items():
-            if number is not None and number < 1:
-                raise ValueError(f"{name} must be at least 1, got {number}.")
 
     def _write_store(
         self, out: pathlib.Path, folder: RunFolder, config: RunConfig, env: RLEnv, network: StatefulModule

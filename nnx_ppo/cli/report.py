@@ -13,6 +13,7 @@ from nnx_ppo.cli import report_contents as contents
 from nnx_ppo.cli.compilation_cache import enable_compilation_cache
 from nnx_ppo.cli.console import stderr, stdout
 from nnx_ppo.cli.eval import PERCENTILES
+from nnx_ppo.cli.parsing import require_counts
 from nnx_ppo.cli.restore import restore_run
 from nnx_ppo.cli.run_config import RunConfig
 from nnx_ppo.cli.run_folder import RunFolder
@@ -53,8 +54,7 @@ class Report:
         out = self.out or self.run_folder / f"report{HTML}"
         if out.suffix != HTML:
             raise ValueError(f"--out must name a file that ends in {HTML}, got {out}.")
-        if self.episodes < 1:
-            raise ValueError(f"--episodes must be at least 1, got {self.episodes}.")
+        require_counts(episodes=self.episodes)
         analysis_packages("jinja2", "matplotlib", "zarr")
         if self.cache:
             enable_compilation_cache()

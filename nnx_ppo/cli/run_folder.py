@@ -19,12 +19,13 @@ import contextlib
 import json
 import os
 import pathlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import filelock
 
 from nnx_ppo.algorithms.callbacks import read_metrics
+from nnx_ppo.algorithms.disk import write_aside
 from nnx_ppo.cli.run_config import RunConfig, from_json, to_json
 from nnx_ppo.cli.versions import collect_versions
 
@@ -134,18 +135,6 @@ class RunFolder:
     def metrics(self) -> list[dict[str, Any]]:
         """Read ``metrics.jsonl``, one dict per iteration; none where the run has not written it."""
         return read_metrics(self.metrics_file) if self.metrics_file.exists() else []
-
-
-def write_aside(path: pathlib.Path, write: Callable[[pathlib.Path], Any]) -> None:
-    """Let ``write`` make a file or folder under another name, then rename it to ``path``."""
-    aside = path.with_name(f".{path.name}.partial{path.suffix}")
-    try:
-        write(aside)
-        aside.replace(path)
-    except BaseException:
-        if aside.is_file():
-            aside.unlink()
-        raise
 
 
 def unused_folder(path: pathlib.Path) -> pathlib.Path:

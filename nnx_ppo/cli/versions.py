@@ -1,11 +1,12 @@
 """What a run was made with: interpreter, packages, device, precision, and the code under version control."""
 
-import importlib.metadata
 import platform
 import subprocess
 from typing import Any
 
 import jax
+
+from nnx_ppo._versions import package_version
 
 PACKAGES = ("nnx-ppo", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
 
@@ -15,7 +16,7 @@ def collect_versions() -> dict[str, Any]:
     device = jax.devices()[0]
     return {
         "python": platform.python_version(),
-        "packages": {name: _package_version(name) for name in PACKAGES},
+        "packages": {name: package_version(name) for name in PACKAGES},
         "device": {"platform": device.platform, "kind": device.device_kind, "count": jax.device_count()},
         "precision": {
             "x64": bool(_jax_setting("jax_enable_x64")),
@@ -29,13 +30,6 @@ def collect_versions() -> dict[str, Any]:
 def _jax_setting(name: str) -> Any:
     # The attributes exist at run time only.
     return getattr(jax.config, name)
-
-
-def _package_version(name: str) -> str | None:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def _git(*args: str) -> str | None:

@@ -10,7 +10,9 @@ from flax import nnx
 
 from nnx_ppo._pytree import expand_to, fold_time
 from nnx_ppo.networks._checks import describe_input
+from nnx_ppo.networks._dtypes import zero_loss
 from nnx_ppo.networks._keys import initial_keys, key_sequence, next_keys, own_stream
+from nnx_ppo.networks._ring_buffer import episode_age
 from nnx_ppo.networks._wrapping import LayerWrapper
 from nnx_ppo.networks.types import Carry, StatefulModule, StatefulModuleOutput
 
@@ -105,7 +107,7 @@ class Effect(StatefulModule):
         next_keys_, keys = ({}, None) if self.stream is None else next_keys({"key": state["key"]})
         next_state = {**state, "time": state["time"] + jnp.int32(1), **next_keys_}
         output = self._apply(x, Now(state["time"], state.get("env"), keys))
-        return StatefulModuleOutput(next_state, output, jnp.zeros(x.shape[:1], jnp.float32), {})
+        return StatefulModuleOutput(next_state, output, zero_loss(x), {})
 
     def unroll(self, state: Carry, xs: Any, dones: jax.Array, rollout_extras: Any = None) -> StatefulModuleOutput:
         self._check(xs, 2)
@@ -220,9 +222,7 @@ def _acts(law: Law, arrays: Mapping[str, jax.Array], now: Now) -> jax.Array:
 
 def _episode_steps(start: jax.Array, dones: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Step of the episode at each step ``[T, B]``, and after the last one ``[B]``, from those at the first ``[B]``."""
-    n_steps = len(dones)
-    steps = jnp.broadcast_to(jnp.arange(n_steps + 1, dtype=jnp.int32)[:, None], (n_steps + 1, dones.shape[1]))
-    ended = jnp.concatenate([jnp.zeros_like(dones[:1]), dones])
-    begin = jax.lax.cummax(jnp.where(ended, steps, jnp.int32(0)), axis=0)
-    times = steps - begin + jnp.where(begin == 0, start[None], jnp.int32(0))
+    age = episode_age(dones)
+    steps = jnp.arange(len(age), dtype=jnp.int32)[:, None]
+    times = jnp.where(age > steps, start[None] + steps, age)  # older than the sequence: nothing ended in it so far
     return times[:-1], times[-1]

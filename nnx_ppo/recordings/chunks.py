@@ -14,6 +14,7 @@ from flax import nnx
 
 from nnx_ppo._compile import quick_jit
 from nnx_ppo._pytree import Identity, PyTreeNode
+from nnx_ppo.algorithms.metrics import flat_names
 from nnx_ppo.algorithms.rollout import Scannable, Step, in_eval_mode, restart, start_episodes
 from nnx_ppo.envs.vector import vectorize
 from nnx_ppo.networks.naming import flatten_activations
@@ -163,32 +164,22 @@ def _row(step: Step, progress: Progress, valid_below: jax.Array, extras: Extras)
     output = step.out.output
     return {
         "layers": flatten_activations(extract_activations(step.out.metrics)),
-        "observation": flat(step.before.obs),
-        "action": flat(output.actions),
-        "log_likelihood": flat(output.loglikelihoods),
-        "value": flat(output.value_estimates),
-        "reward": flat(step.after.reward),
-        "done": flat(step.after.done),
-        "truncated": flat(step.after.truncated),
-        "valid": flat(progress.episode < valid_below),
-        "episode": flat(progress.episode),
-        "step": flat(progress.step),
+        "observation": flat_names(step.before.obs),
+        "action": flat_names(output.actions),
+        "log_likelihood": flat_names(output.loglikelihoods),
+        "value": flat_names(output.value_estimates),
+        "reward": flat_names(step.after.reward),
+        "done": flat_names(step.after.done),
+        "truncated": flat_names(step.after.truncated),
+        "valid": flat_names(progress.episode < valid_below),
+        "episode": flat_names(progress.episode),
+        "step": flat_names(progress.step),
         "extras": {
             "/".join(part for part in (name, path) if part): leaf
             for name, tree in extras.read(progress.env_state, step.env_state).items()
-            for path, leaf in flat(tree).items()
+            for path, leaf in flat_names(tree).items()
         },
     }
-
-
-def flat(tree: Any) -> dict[str, Any]:
-    """Flatten to ``{canonical path: array}``; a lone array has the path ``""``, and what holds no array is left out."""
-    found: dict[str, Any] = {}
-    for name, node in flatten_activations(tree).items():
-        for path, leaf in jax.tree_util.tree_leaves_with_path(node):
-            below = "/".join(str(getattr(key, "name", getattr(key, "idx", getattr(key, "key", key)))) for key in path)
-            found["/".join(part for part in (name, below) if part)] = leaf
-    return found
 
 
 def _rounds(dtype: Any, to: Any) -> bool:

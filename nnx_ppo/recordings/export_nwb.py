@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from nnx_ppo.algorithms.disk import write_aside
 from nnx_ppo.recordings import layout
 from nnx_ppo.recordings.episodes import episodes, require_env, seconds_per_step
 from nnx_ppo.recordings.extra import analysis_packages
@@ -82,13 +83,12 @@ def to_nwb(
     for name, mask in {"episode_ends": done, **(events or {})}.items():
         _add_events(nwb, name, np.asarray(mask), recording, env, seconds)
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.partial.nwb")
-    try:
+
+    def write(aside: pathlib.Path) -> None:
         with _pynwb().NWBHDF5IO(str(aside), "w") as io:
             io.write(nwb)
-        aside.replace(path)
-    finally:
-        aside.unlink(missing_ok=True)
+
+    write_aside(path, write)
     return path
 
 

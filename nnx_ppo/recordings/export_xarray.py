@@ -33,7 +33,7 @@ def to_xarray(recording: Recording, path: str, *, steps: slice = ALL, time_step:
     x = recording.array(stored, steps)
     numbers = np.arange(recording.n_steps)[steps]
     seconds = time_step or recording.attributes.get("time_step")
-    dims = ["time", "env", *_feature_names(x.ndim - 2)]
+    dims = ["time", "env", *layout.feature_names(x.ndim - 2)]
     over_steps = {name: (("time", "env"), recording.array(name, steps)) for name in layout.COORDINATES}
     coords: dict[str, Any] = {
         "time": ("time", numbers * (seconds or 1), {"units": "s" if seconds else "environment steps"}),
@@ -42,7 +42,3 @@ def to_xarray(recording: Recording, path: str, *, steps: slice = ALL, time_step:
         **{name: value for name, value in over_steps.items() if name != stored},
     }
     return xarray.DataArray(x, coords, dims, name=path, attrs={"recording": str(recording.path)})
-
-
-def _feature_names(n: int) -> list[str]:
-    return [f"unit_{i}" if i else "unit" for i in range(n)]

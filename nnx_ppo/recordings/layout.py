@@ -53,9 +53,13 @@ def place(kind: str, label: str, row: Any) -> ArrayPlace:
         row: shape ``[N, ...]`` and dtype of one row.
     """
     first = "unit" if label or kind in _ARRAY_NAMES else f"{kind}_unit"
-    features = [first if i == 0 else f"{first}_{i}" for i in range(len(row.shape) - 1)]
-    dims = ("time", "env", *features)
+    dims = ("time", "env", *feature_names(len(row.shape) - 1, first))
     return ArrayPlace(array_path(kind, label), dims, tuple(row.shape), disk_dtype(row.dtype), label)
+
+
+def feature_names(n: int, first: str = "unit") -> list[str]:
+    """Return the names of ``n`` feature dimensions."""
+    return [f"{first}_{i}" if i else first for i in range(n)]
 
 
 def array_path(kind: str, label: str) -> str:

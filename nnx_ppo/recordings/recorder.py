@@ -1,9 +1,7 @@
 """Record any number of steps or episodes to disk; the device computes the next chunk while this one is written."""
 
-import importlib.metadata
 import os
 import pathlib
-import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
@@ -11,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from nnx_ppo._versions import versions
 from nnx_ppo.algorithms.rollout import recordable_copy
 from nnx_ppo.envs.types import RLEnv
 from nnx_ppo.envs.vector import vectorize
@@ -219,12 +218,5 @@ def _attributes(
         "n_episodes": quota,
         "dtype": dtype,
         "time_step": None if time_step is None else float(time_step),
-        "versions": {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}},
+        "versions": versions(PACKAGES),
     }
-
-
-def _version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None

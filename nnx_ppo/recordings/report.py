@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nnx_ppo.algorithms.disk import write_aside
 from nnx_ppo.recordings.extra import analysis_packages
 from nnx_ppo.recordings.summary import LayerSummary
 
@@ -122,9 +123,7 @@ def write_report(path: str | os.PathLike[str], report: Report) -> None:
     path = pathlib.Path(path)
     text = render_report(report)
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.partial")
-    aside.write_text(text, "utf-8")
-    aside.replace(path)
+    write_aside(path, lambda aside: aside.write_text(text, "utf-8"))
 
 
 def pairs_table(caption: str, pairs: Mapping[str, Any], columns: tuple[str, str] = ("name", "value")) -> Table:

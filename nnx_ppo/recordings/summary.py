@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from nnx_ppo.algorithms.diagnostics import DORMANT
 from nnx_ppo.networks.naming import named_modules
 from nnx_ppo.networks.types import StatefulModule
 from nnx_ppo.recordings.accumulators import Units
@@ -14,7 +15,6 @@ from nnx_ppo.recordings.reading import Recording
 
 PERCENTILES = (50, 90, 99, 99.9)
 SATURATED_SHARE = 0.95
-DORMANT_THRESHOLD = 0.025
 SPAN_STEPS = 1024
 
 
@@ -83,7 +83,7 @@ def summarize(
     dones: Any = None,
     *,
     percentiles: Sequence[int | float] = PERCENTILES,
-    dormant_threshold: int | float = DORMANT_THRESHOLD,
+    dormant_threshold: int | float = DORMANT,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> list[LayerSummary]:
     """Summarise a recording, leaving out the steps that do not count. One chunk of one layer is in memory at a time.
