@@ -93,7 +93,7 @@ TABLE: tuple[MetricFamily, ...] = (
     MetricFamily(
         "throughput/compile_s",
         _L.THROUGHPUT,
-        "time to compile the iteration, or to load it from the cache",
+        "time to compile iteration, evaluation and film, or to load them from the cache",
         "s",
         when="first iteration",
     ),
