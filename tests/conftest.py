@@ -17,6 +17,9 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 # On a GPU, as the library itself does: what tests compile on their own is compared with it.
 jax.config.update("jax_default_matmul_precision", "highest")
+# W&B reads its environment once per process, whichever test comes first; no test may look for an account.
+os.environ["WANDB_MODE"] = "offline"
+os.environ["WANDB_SILENT"] = "true"
 
 
 MOST_MEMORY = 4 * 2**30

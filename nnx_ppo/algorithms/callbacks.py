@@ -155,10 +155,18 @@ class WandbLogger(Logger):
 
     Raises:
         ImportError: ``wandb`` is missing.
+        ValueError: W&B starts no run, for example because nobody is logged in.
     """
 
     def __init__(self, **init_kwargs: Any):
-        self.run = _wandb().init(**init_kwargs)
+        wandb = _wandb()
+        try:
+            self.run = wandb.init(**init_kwargs)
+        except wandb.Error as error:
+            raise ValueError(
+                f"W&B did not start a run: {error} Log in with `wandb login`, or set WANDB_MODE=offline to keep the "
+                "log in files and send it later with `wandb sync`."
+            ) from error
         # W&B's own counter refuses to go back, as it has to when a second run starts or one is resumed.
         self.run.define_metric("steps")
         self.run.define_metric("*", step_metric="steps")

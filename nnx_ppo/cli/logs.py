@@ -1,5 +1,6 @@
 """Where the training log of a run goes, and where it goes on when the run is resumed."""
 
+import contextlib
 import importlib.util
 import json
 from collections.abc import Mapping, Sequence
@@ -34,7 +35,13 @@ def open_loggers(folder: RunFolder, config: RunConfig, steps: int, position: Map
         position: where the log stood then, as the checkpoint kept it.
     """
     make = {"jsonl": _jsonl, "tensorboard": _tensorboard, "wandb": _wandb}
-    return log_to(*[make[name](folder, config, steps, position) for name in dict.fromkeys(config.log)])
+    loggers: list[Logger] = []
+    with contextlib.ExitStack() as opened:
+        for name in dict.fromkeys(config.log):
+            loggers.append(make[name](folder, config, steps, position))
+            opened.callback(loggers[-1].close, failed=True)
+        opened.pop_all()
+    return log_to(*loggers)
 
 
 def _jsonl(folder: RunFolder, config: RunConfig, steps: int, position: Mapping[str, Any]) -> Logger:

@@ -188,8 +188,7 @@ def wandb_records_now(path: pathlib.Path) -> list[Any]:
 
 
 @pytest.fixture
-def offline(tmp_path, monkeypatch):
-    monkeypatch.setenv("WANDB_SILENT", "true")
+def offline(tmp_path):
     return {"mode": "offline", "dir": str(tmp_path), "project": "tests"}
 
 

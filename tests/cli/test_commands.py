@@ -1,5 +1,7 @@
 """The commands end to end: train, evaluate, record, and what happens when something is wrong or interrupted."""
 
+import contextlib
+import gc
 import importlib.util
 import json
 import os
@@ -8,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 
 import jax
 import numpy as np
@@ -55,15 +58,37 @@ def test_train_leaves_a_run_folder(run):
     )  # fmt: skip
 
 
-def test_the_log_goes_where_it_is_asked_to(tmp_path, monkeypatch):
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    monkeypatch.setenv("WANDB_SILENT", "true")
+def test_the_log_goes_where_it_is_asked_to(tmp_path):
     out = tmp_path / "run"
     main(["train", *TINY, "--out", str(out), "--ppo.total-steps", "32", "--log", "tensorboard", "wandb"])
     assert not (out / "metrics.jsonl").exists()
     (events,) = (out / "tensorboard").glob("events.out.tfevents.*")
     assert b"losses/total" in events.read_bytes()
     assert len(list((out / "wandb").glob("offline-run-*"))) == 1
+
+
+def test_a_log_that_does_not_open_is_one_message_and_the_others_are_closed(tmp_path, monkeypatch, capsys):
+    import wandb
+
+    def init(**kwargs):
+        raise wandb.errors.UsageError("No API key configured.")
+
+    monkeypatch.setattr(wandb, "init", init)
+    out = tmp_path / "run"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ResourceWarning)
+        message = fails(capsys, "train", *TINY, "--out", str(out), "--log", "jsonl", "tensorboard", "wandb")
+        gc.collect()
+    assert "W&B did not start a run: No API key configured. Log in with `wandb login`, or set WANDB_MODE=off" in message
+    assert [path for path in open_files() if path.startswith(str(out))] == []
+
+
+def open_files():
+    links = []
+    for fd in pathlib.Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):
+            links.append(os.readlink(fd))
+    return links
 
 
 DRAWN = """

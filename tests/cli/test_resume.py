@@ -166,9 +166,7 @@ def test_only_one_process_trains_in_a_folder(half, capsys):
         pass
 
 
-def test_more_than_the_default_is_remembered(tmp_path, monkeypatch):
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    monkeypatch.setenv("WANDB_SILENT", "true")
+def test_more_than_the_default_is_remembered(tmp_path):
     log = ["--log", "jsonl", "tensorboard", "wandb"]
     folder = train(tmp_path / "run", "--total-steps", "32", *log)
     first = json.loads((folder.checkpoints / "step_0000000032" / "checkpoint.json").read_text())
