@@ -1,12 +1,5 @@
 """PPO for stateful networks: configuration, rollouts, training, evaluation, recording rollouts."""
 
-from nnx_ppo.algorithms.callbacks import JsonLinesLogger as JsonLinesLogger
-from nnx_ppo.algorithms.callbacks import Logger as Logger
-from nnx_ppo.algorithms.callbacks import TableLogger as TableLogger
-from nnx_ppo.algorithms.callbacks import TensorBoardLogger as TensorBoardLogger
-from nnx_ppo.algorithms.callbacks import WandbLogger as WandbLogger
-from nnx_ppo.algorithms.callbacks import log_to as log_to
-from nnx_ppo.algorithms.callbacks import read_metrics as read_metrics
 from nnx_ppo.algorithms.callbacks import video_file_fn as video_file_fn
 from nnx_ppo.algorithms.callbacks import wandb_video_fn as wandb_video_fn
 from nnx_ppo.algorithms.checkpoint_files import CheckpointError as CheckpointError
@@ -23,6 +16,13 @@ from nnx_ppo.algorithms.config import VideoConfig as VideoConfig
 from nnx_ppo.algorithms.config import VideoData as VideoData
 from nnx_ppo.algorithms.fit import FitError as FitError
 from nnx_ppo.algorithms.fit import check_fit as check_fit
+from nnx_ppo.algorithms.loggers import JsonLinesLogger as JsonLinesLogger
+from nnx_ppo.algorithms.loggers import Logger as Logger
+from nnx_ppo.algorithms.loggers import TableLogger as TableLogger
+from nnx_ppo.algorithms.loggers import TensorBoardLogger as TensorBoardLogger
+from nnx_ppo.algorithms.loggers import WandbLogger as WandbLogger
+from nnx_ppo.algorithms.loggers import log_to as log_to
+from nnx_ppo.algorithms.loggers import read_metrics as read_metrics
 from nnx_ppo.algorithms.nonfinite import NonFiniteError as NonFiniteError
 from nnx_ppo.algorithms.ppo import gae as gae
 from nnx_ppo.algorithms.ppo import new_training_state as new_training_state

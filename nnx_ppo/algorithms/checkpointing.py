@@ -159,7 +159,7 @@ def make_checkpoint_fn(
             writer has to see the log: ``log_fn=log_to(logger, checkpoint_fn.log)``.
         keep_every: keep the first of every so many environment steps.
         best_metric: name in the training log.
-        logger: a :class:`~nnx_ppo.algorithms.callbacks.Logger` (several by ``log_to``) whose position is saved along.
+        logger: a :class:`~nnx_ppo.algorithms.loggers.Logger` (several by ``log_to``) whose position is saved along.
 
     Raises:
         ValueError: a ``keep_*`` below 1.

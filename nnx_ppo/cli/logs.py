@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from nnx_ppo.algorithms.callbacks import JsonLinesLogger, Logger, TensorBoardLogger, WandbLogger, log_to
+from nnx_ppo.algorithms.loggers import JsonLinesLogger, Logger, TensorBoardLogger, WandbLogger, log_to
 from nnx_ppo.cli.console import stderr
 from nnx_ppo.cli.run_config import RunConfig, to_json
 from nnx_ppo.cli.run_folder import RunFolder

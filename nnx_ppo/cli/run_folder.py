@@ -3,7 +3,7 @@
 ======================  ==============================================================================
 ``config.json``         environment, network and training configuration
 ``versions.json``       Python, packages, device, precision, git commit of the working directory
-``metrics.jsonl``       the training log, see :class:`~nnx_ppo.algorithms.callbacks.JsonLinesLogger`
+``metrics.jsonl``       the training log, see :class:`~nnx_ppo.algorithms.loggers.JsonLinesLogger`
 ``videos/``             films of one episode, if asked for
 ``tensorboard/``        the same for TensorBoard, if asked for
 ``wandb/``              the same for Weights & Biases, if asked for
@@ -24,8 +24,8 @@ from typing import Any
 
 import filelock
 
-from nnx_ppo.algorithms.callbacks import read_metrics
 from nnx_ppo.algorithms.disk import write_aside
+from nnx_ppo.algorithms.loggers import read_metrics
 from nnx_ppo.cli.run_config import RunConfig, from_json, to_json
 from nnx_ppo.cli.versions import collect_versions
 

@@ -17,17 +17,16 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from nnx_ppo.algorithms.callbacks import (
+from nnx_ppo.algorithms.callbacks import video_file_fn, wandb_video_fn
+from nnx_ppo.algorithms.config import EvalConfig, PPOConfig, TrainConfig, VideoData
+from nnx_ppo.algorithms.loggers import (
     JsonLinesLogger,
     TableLogger,
     TensorBoardLogger,
     WandbLogger,
     log_to,
     read_metrics,
-    video_file_fn,
-    wandb_video_fn,
 )
-from nnx_ppo.algorithms.config import EvalConfig, PPOConfig, TrainConfig, VideoData
 from nnx_ppo.algorithms.ppo import train_ppo
 from tests.helpers import RandomEnds, mlp
 
@@ -93,7 +92,7 @@ def test_lines_survive_kill_9(tmp_path):
     path = tmp_path / "metrics.jsonl"
     code = (
         "import itertools, sys\n"
-        "from nnx_ppo.algorithms.callbacks import JsonLinesLogger\n"
+        "from nnx_ppo.algorithms.loggers import JsonLinesLogger\n"
         "logger = JsonLinesLogger(sys.argv[1])\n"
         "for i in itertools.count():\n"
         "    logger({f'metric/{k}': float(i) for k in range(100)}, i)\n"

@@ -17,12 +17,12 @@ from flax import nnx
 
 from nnx_ppo._pytree import PyTreeNode
 from nnx_ppo.algorithms import checkpoint_files, checkpointing
-from nnx_ppo.algorithms.callbacks import JsonLinesLogger, log_to, read_metrics
 from nnx_ppo.algorithms.checkpoint_files import CheckpointError, DamagedCheckpointError, complete_checkpoints
 from nnx_ppo.algorithms.checkpoint_loading import load_checkpoint
 from nnx_ppo.algorithms.checkpointing import latest_checkpoint, make_checkpoint_fn
 from nnx_ppo.algorithms.config import EvalConfig, PPOConfig, TrainConfig
 from nnx_ppo.algorithms.leaves import structured, tree_leaves
+from nnx_ppo.algorithms.loggers import JsonLinesLogger, log_to, read_metrics
 from nnx_ppo.algorithms.ppo import new_training_state, ppo_step, train_ppo
 from nnx_ppo.algorithms.retention import Retention
 from nnx_ppo.algorithms.types import TrainingState

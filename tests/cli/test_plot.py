@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from nnx_ppo.algorithms.callbacks import JsonLinesLogger
 from nnx_ppo.algorithms.config import TrainConfig
+from nnx_ppo.algorithms.loggers import JsonLinesLogger
 from nnx_ppo.cli import main
 from nnx_ppo.cli import plot as plot_module
 from nnx_ppo.cli.run_config import RunConfig

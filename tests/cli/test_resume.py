@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from nnx_ppo.algorithms.callbacks import JsonLinesLogger
 from nnx_ppo.algorithms.checkpoint_files import CheckpointError, DamagedCheckpointError, complete_checkpoints
 from nnx_ppo.algorithms.checkpointing import make_checkpoint_fn
+from nnx_ppo.algorithms.loggers import JsonLinesLogger
 from nnx_ppo.algorithms.ppo import new_training_state
 from nnx_ppo.cli import load_policy, main
 from nnx_ppo.cli.restore import restore_run

@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from nnx_ppo.algorithms.callbacks import JsonLinesLogger
 from nnx_ppo.algorithms.disk import write_aside
+from nnx_ppo.algorithms.loggers import JsonLinesLogger
 from nnx_ppo.cli.restore import restore_run
 from nnx_ppo.cli.run_config import RunConfig
 from nnx_ppo.cli.run_folder import RunFolder, RunFolderError, unused_folder

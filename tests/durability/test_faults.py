@@ -13,9 +13,9 @@ from typing import Any
 import jax
 import pytest
 
-from nnx_ppo.algorithms.callbacks import read_metrics
 from nnx_ppo.algorithms.checkpoint_files import CheckpointError, complete_checkpoints
 from nnx_ppo.algorithms.checkpointing import make_checkpoint_fn
+from nnx_ppo.algorithms.loggers import read_metrics
 from nnx_ppo.algorithms.ppo import new_training_state
 from nnx_ppo.cli import main
 from nnx_ppo.cli.run_folder import RunFolder, RunFolderError

@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 from jaxtyping import TypeCheckError
 
 import nnx_ppo
-from nnx_ppo.algorithms.callbacks import JsonLinesLogger, read_metrics
 from nnx_ppo.algorithms.checkpoint_files import CheckpointError
 from nnx_ppo.algorithms.config import EvalConfig, PPOConfig, TrainConfig, VideoConfig
 from nnx_ppo.algorithms.fit import check_fit
+from nnx_ppo.algorithms.loggers import JsonLinesLogger, read_metrics
 from nnx_ppo.algorithms.restoring import load_networks
 from nnx_ppo.algorithms.retention import Retention
 from nnx_ppo.cli import main

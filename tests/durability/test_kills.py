@@ -16,7 +16,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from nnx_ppo.algorithms.callbacks import read_metrics
 from nnx_ppo.algorithms.checkpoint_files import (
     complete_checkpoints,
     read_about,
@@ -24,6 +23,7 @@ from nnx_ppo.algorithms.checkpoint_files import (
     steps_of,
     stored_arrays,
 )
+from nnx_ppo.algorithms.loggers import read_metrics
 from tests.cli.test_commands import TINY
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -37,7 +37,7 @@ TRAIN = [
 # Slows the process down where a kill is to hit: within a checkpoint, around its renaming, in the middle of a row.
 SLOW = """
 import sys, time
-from nnx_ppo.algorithms import callbacks, checkpoint_files
+from nnx_ppo.algorithms import checkpoint_files, loggers
 from nnx_ppo.cli import main
 
 
@@ -71,8 +71,8 @@ def open_slowly(self, *args, **options):
     self._file = InHalves(self._file)
 
 
-opened = callbacks.JsonLinesLogger.__init__
-callbacks.JsonLinesLogger.__init__ = open_slowly
+opened = loggers.JsonLinesLogger.__init__
+loggers.JsonLinesLogger.__init__ = open_slowly
 checkpoint_files._save_arrays = slowly(checkpoint_files._save_arrays, 0.02, 0.05)
 checkpoint_files._put_in_place = slowly(checkpoint_files._put_in_place, 0.05, 0.0)
 checkpoint_files.remove_checkpoint = slowly(checkpoint_files.remove_checkpoint, 0.02, 0.0)

@@ -8,18 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from nnx_ppo.algorithms.callbacks import (
+from nnx_ppo.algorithms.callbacks import video_file_fn
+from nnx_ppo.algorithms.checkpoint_files import complete_checkpoints
+from nnx_ppo.algorithms.checkpointing import make_checkpoint_fn
+from nnx_ppo.algorithms.config import EvalConfig, PPOConfig, TrainConfig, VideoConfig
+from nnx_ppo.algorithms.loggers import (
     JsonLinesLogger,
     TableLogger,
     TensorBoardLogger,
     WandbLogger,
     log_to,
     read_metrics,
-    video_file_fn,
 )
-from nnx_ppo.algorithms.checkpoint_files import complete_checkpoints
-from nnx_ppo.algorithms.checkpointing import make_checkpoint_fn
-from nnx_ppo.algorithms.config import EvalConfig, PPOConfig, TrainConfig, VideoConfig
 from nnx_ppo.algorithms.ppo import train_ppo
 from nnx_ppo.algorithms.types import LoggingLevel
 from nnx_ppo.envs import make_env
