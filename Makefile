@@ -18,7 +18,7 @@ help:
 	@echo "make lint    ruff, pyright, import rules"
 	@echo "make docs    the documentation, in docs/_build/html"
 	@echo "make bench   speed on this machine"
-	@echo "make browser the report in headless Chromium, which has to be there"
+	@echo "make browser reports in headless Chromium, which has to be there"
 	@echo "make clean   remove what these made"
 
 # The demo installs what it needs and no more; the other targets need the development packages.

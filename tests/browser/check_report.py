@@ -1,6 +1,6 @@
-"""A report in headless Chromium: no error, no request, nothing beyond the edge, all in reach of the keyboard.
+"""Reports in headless Chromium: no error, no request, nothing beyond the edge, all in reach of the keyboard.
 
-Not collected by pytest, as it needs a browser. Run: ``make browser``, or
+Not collected by pytest, as it needs a browser; CI runs it. By hand: ``make browser``, or
 ``python -m tests.browser.check_report [REPORT.html] [--screenshots FOLDER]``.
 """
 
@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from nnx_ppo.cli import main as nnx_ppo_main
 from nnx_ppo.recordings import plot_heat_map
 from nnx_ppo.recordings.report import Report, Section, Table, pairs_table, picture, write_report
 
@@ -52,6 +53,21 @@ def sample() -> Report:
         Section("Settings", tables=(pairs_table("All", {"network": {"sizes": [256] * 40, long: "x" * 200}}),)),
     )
     return Report("Report of " + "a_run_with_a_long_name_" * 4, sections, "a subtitle")
+
+
+def write_sample(path: pathlib.Path) -> None:
+    """The report of things made up."""
+    write_report(path, sample())
+
+
+def write_run(path: pathlib.Path) -> None:
+    """The report of a run that trained for a moment, with a recording."""
+    run = path.parent / "a run"
+    sizes = ["--ppo.n-envs", "8", "--ppo.rollout-length", "8", "--ppo.n-minibatches", "2", "--eval.n-envs", "4"]
+    sizes += ["--network.kind", "lstm", "--network.hidden-size", "8"]
+    nnx_ppo_main(["train", "probe:memory_cue", "--out", str(run), "--ppo.total-steps", "512", *sizes])
+    nnx_ppo_main(["record", str(run), "--n-envs", "4", "--episodes", "2"])
+    nnx_ppo_main(["report", str(run), "--out", str(path)])
 
 
 def check(path: pathlib.Path, screenshots: pathlib.Path | None = None) -> None:
@@ -111,11 +127,15 @@ def main() -> None:
     parser.add_argument("report", nargs="?", type=pathlib.Path)
     parser.add_argument("--screenshots", type=pathlib.Path)
     options = parser.parse_args()
+    if options.report is not None:
+        check(options.report, options.screenshots)
+        return
     with tempfile.TemporaryDirectory() as folder:
-        path = options.report or pathlib.Path(folder) / "report.html"
-        if options.report is None:
-            write_report(path, sample())
-        check(path, options.screenshots)
+        for name, write in (("sample", write_sample), ("run", write_run)):
+            path = pathlib.Path(folder) / name / "report.html"
+            path.parent.mkdir()
+            write(path)
+            check(path, options.screenshots and options.screenshots / name)
 
 
 if __name__ == "__main__":
