@@ -22,7 +22,8 @@ from rich.table import Table
 
 from nnx_ppo import PPOConfig, make_env, make_lstm_actor_critic, make_mlp_actor_critic
 from nnx_ppo.algorithms import LoggingLevel, new_training_state, ppo_step
-from nnx_ppo.cli.parsing import REGISTRY, Pairs
+from nnx_ppo.cli.options import REGISTRY
+from nnx_ppo.cli.parsing import Pairs
 from nnx_ppo.cli.versions import collect_versions
 
 MLP = "mlp 64-64"

@@ -39,7 +39,7 @@ def load_checkpoint(path: str | os.PathLike[str], networks: StatefulModule, opti
     Returns:
         ``"training_state"``, a :class:`~nnx_ppo.algorithms.types.TrainingState` whose environment states get their
         classes where they are first used; ``"step"``; ``"config"`` as it was given to :func:`make_checkpoint_fn`;
-        ``"log"``, the position of the logger.
+        ``"log"``, the position of the logger; ``"description"`` as it was given, ``None`` where there is none.
 
     Raises:
         CheckpointError: there is no checkpoint, or networks and optimizer are not those that were saved; names paths
@@ -71,6 +71,7 @@ def load_checkpoint(path: str | os.PathLike[str], networks: StatefulModule, opti
         "step": about["steps"],
         "config": config_from_json(about["config"]),
         "log": about["log"],
+        "description": about.get("description"),
     }
 
 

@@ -2,7 +2,7 @@
 
 What a checkpoint holds: all variables of the network (parameters, statistics, random streams), the optimizer with its
 place in the learning rate schedule, the network's carry, the environment states, the key of the training loop and the
-number of steps; the configuration, versions, and where the training log stood.
+number of steps; the configuration, a description, versions, and where the training log stood.
 """
 
 import concurrent.futures
@@ -41,9 +41,18 @@ class CheckpointWriter:
         directory: where the checkpoints are.
     """
 
-    def __init__(self, directory: pathlib.Path, config: Any, retention: Retention, metric: str, logger: Any):
+    def __init__(
+        self,
+        directory: pathlib.Path,
+        config: Any,
+        retention: Retention,
+        metric: str,
+        logger: Any,
+        description: Any = None,
+    ):
         self.directory = directory
         self._config = config_to_json(config)
+        self._description = config_to_json(description)
         self._retention = retention
         self._metric = metric
         self._logger = logger
@@ -69,6 +78,7 @@ class CheckpointWriter:
             "n_envs": n_envs_of(training_state),
             "score": self._score[1] if self._score is not None and self._score[0] == steps else None,
             "config": self._config,
+            "description": self._description,
             "log": self._logger.position() if self._logger is not None else {},
             "settings": random_settings(),
             "versions": versions(PACKAGES),
@@ -144,6 +154,7 @@ def make_checkpoint_fn(
     keep_every: int | None = None,
     best_metric: str = REWARD,
     logger: Any = None,
+    description: Any = None,
 ) -> CheckpointWriter:
     """Make a ``checkpoint_fn`` for :func:`~nnx_ppo.algorithms.ppo.train_ppo` that saves complete training states.
 
@@ -160,6 +171,7 @@ def make_checkpoint_fn(
         keep_every: keep the first of every so many environment steps.
         best_metric: name in the training log.
         logger: a :class:`~nnx_ppo.algorithms.loggers.Logger` (several by ``log_to``) whose position is saved along.
+        description: saved along too, anything that JSON can hold: how network and environment were made, say.
 
     Raises:
         ValueError: a ``keep_*`` below 1.
@@ -180,7 +192,7 @@ def make_checkpoint_fn(
         'step_0000000032'
     """
     retention = Retention(keep_last, keep_best, keep_every)
-    return CheckpointWriter(pathlib.Path(directory), config, retention, best_metric, logger)
+    return CheckpointWriter(pathlib.Path(directory), config, retention, best_metric, logger, description)
 
 
 def latest_checkpoint(directory: str | os.PathLike[str]) -> pathlib.Path | None:

@@ -3,28 +3,35 @@
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from flax import nnx
 
 from nnx_ppo.algorithms.config import PPOConfig
+from nnx_ppo.algorithms.memory import warn_of_memory
+from nnx_ppo.algorithms.module_contract import FitError as FitError
+from nnx_ppo.algorithms.tree_text import describe_keys, describe_spec
+from nnx_ppo.algorithms.trial import try_network
 from nnx_ppo.algorithms.types import RLEnv
 from nnx_ppo.envs.vector import vectorize
 from nnx_ppo.networks.types import PPONetworkOutput, StatefulModule
 
 
-class FitError(ValueError):
-    """The network's input, action, value or reward structure does not match the environment's."""
-
-
 def check_fit(env: RLEnv, networks: nnx.Module, config: PPOConfig) -> None:
-    """Check observations, actions, log-likelihoods, values and rewards against each other.
+    """Check observations, actions, log-likelihoods, values and rewards against each other, and every module's contract.
+
+    All that training does with the network is tried by shapes alone: nothing is computed or compiled.
 
     Args:
         env: a single environment.
         networks: the network; neither its variables nor its random streams change.
-        config: decides how advantages reach the action heads.
+        config: decides how advantages reach the action heads, and how long a rollout is.
 
     Raises:
-        FitError: what was expected, what came, and what to do.
+        FitError: what was expected, what came, and what to do; of a module, with its path and the line of its code.
+        EnvSpecError: the environment does not keep the protocol.
+
+    Warns:
+        UserWarning: one rollout needs more memory than the device has.
     """
     if not isinstance(networks, StatefulModule):
         raise FitError(
@@ -33,45 +40,28 @@ def check_fit(env: RLEnv, networks: nnx.Module, config: PPOConfig) -> None:
         )
     venv = vectorize(env)
     default = venv.spec()
-    output = _network_output(networks, default.obs)
+    trial, n = try_network(networks, default.obs)
+    output = trial.output
     if not isinstance(output, PPONetworkOutput):
         raise FitError(
             f"The network must return actions, log-likelihoods and values (a PPONetworkOutput), got "
             f"{type(output).__name__}. Let it end in a PPOAdapter(action=..., value=...)."
         )
-    _check_batch("log-likelihood", output.loglikelihoods)
-    _check_batch("value estimate", output.value_estimates)
+    _check_batch("log-likelihood", output.loglikelihoods, n)
+    _check_batch("value estimate", output.value_estimates, n)
     actions = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), output.actions)
     _check_actions(default.action, actions)
-    _check_heads(venv.spec(actions).reward, output, config.combine_advantages)
+    spec = venv.spec(actions)
+    _check_heads(spec.reward, output, config.combine_advantages)
+    warn_of_memory(spec, trial, n, config)
 
 
-def _network_output(networks: StatefulModule, obs: Any) -> Any:
-    graphdef, variables = nnx.split(networks)
-
-    def once(variables: Any, obs: Any) -> Any:
-        here = nnx.merge(graphdef, variables, copy=True)
-        return here(here.initialize_state(_B), obs).output
-
-    batched = jax.tree.map(lambda x: jax.ShapeDtypeStruct((_B, *x.shape), x.dtype), obs)
-    try:
-        return jax.eval_shape(once, variables, batched)
-    except Exception as error:
-        raise FitError(
-            f"The network does not accept the environment's observation, {describe_spec(obs)} per environment: {error}"
-        ) from error
-
-
-_B = 3
-"""Batch size of the check: not 1, which would hide a lost batch axis."""
-
-
-def _check_batch(what: str, tree: Any) -> None:
+def _check_batch(what: str, tree: Any, n: int) -> None:
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
-        if leaf.shape != (_B,):
+        if leaf.shape != (n,):
             raise FitError(
                 f"The network's {what}{jax.tree_util.keystr(path)} must be one number per environment, shape [B]; with "
-                f"B = {_B} it has shape {list(leaf.shape)}."
+                f"B = {n} it has shape {list(leaf.shape)}."
             )
 
 
@@ -80,9 +70,17 @@ def _check_actions(expected: Any, actions: Any) -> None:
         want.shape == got.shape for want, got in zip(jax.tree.leaves(expected), jax.tree.leaves(actions), strict=True)
     ):
         return
+    discrete, given = (
+        all(jnp.issubdtype(leaf.dtype, jnp.integer) for leaf in jax.tree.leaves(tree)) for tree in (expected, actions)
+    )
+    if discrete and not given:
+        advice = "Sample from categories: discrete_actions=True of make_mlp_actor_critic, or CategoricalSampler."
+    elif given and not discrete:
+        advice = "Sample real numbers: discrete_actions=False of make_mlp_actor_critic, or NormalTanhSampler."
+    else:
+        advice = "Set the network's action size to env.action_size."
     raise FitError(
-        f"The environment takes actions {describe_spec(expected)}, the network gives {describe_spec(actions)}. "
-        "Set the network's action size to env.action_size."
+        f"The environment takes actions {describe_spec(expected)}, the network gives {describe_spec(actions)}. {advice}"
     )
 
 
@@ -101,16 +99,3 @@ def _check_heads(reward: Any, output: PPONetworkOutput, combine_advantages: bool
             f"{describe_keys(output.loglikelihoods)}: with combine_advantages=False each head is trained on the "
             "reward of its own name. Set combine_advantages=True to train every head on the sum of all rewards."
         )
-
-
-def describe_spec(tree: Any) -> str:
-    """Shapes and dtypes of a tree in one line, ``{'camera': float32[8, 8]}``."""
-    if isinstance(tree, dict):
-        return "{" + ", ".join(f"{key!r}: {describe_spec(value)}" for key, value in tree.items()) + "}"
-    return f"{tree.dtype}{list(tree.shape)}" if hasattr(tree, "shape") else type(tree).__name__
-
-
-def describe_keys(tree: Any) -> str:
-    """Names of a tree's leaves in one line."""
-    names = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(tree)]
-    return "(a single one)" if names == [""] else "{" + ", ".join(names) + "}"

@@ -142,6 +142,8 @@ class WandbLogger(Logger):
     """Sends rows to Weights & Biases; every metric is drawn over ``steps``.
 
     Args:
+        resume_after: drop rows of up to so many steps, which an earlier process has sent to the same run; a resumed run
+            repeats those that came after its checkpoint. Where W&B itself knows of fewer rows, the others are sent.
         **init_kwargs: of ``wandb.init``: ``project``, ``name``, ``config``, ``mode="offline"``, ...
 
     Attributes:
@@ -152,7 +154,7 @@ class WandbLogger(Logger):
         ValueError: W&B starts no run, for example because nobody is logged in.
     """
 
-    def __init__(self, **init_kwargs: Any):
+    def __init__(self, *, resume_after: int | None = None, **init_kwargs: Any):
         wandb = import_wandb()
         try:
             self.run = wandb.init(**init_kwargs)
@@ -165,9 +167,12 @@ class WandbLogger(Logger):
         self.run.define_metric("steps")
         self.run.define_metric("*", step_metric="steps")
         COUNTS_BY_ITSELF.add(self.run.id)
+        self._sent = _known_steps(self.run, resume_after)
         self._closed = False
 
     def __call__(self, metrics: Mapping[str, Any], steps: int) -> None:
+        if self._sent is not None and steps <= self._sent:
+            return
         self.run.log({**as_floats(metrics), "steps": int(steps)})
 
     def position(self) -> dict[str, Any]:
@@ -178,6 +183,14 @@ class WandbLogger(Logger):
             self._closed = True
             COUNTS_BY_ITSELF.discard(self.run.id)
             self.run.finish(exit_code=1 if failed else 0)
+
+
+def _known_steps(run: Any, resume_after: int | None) -> int | None:
+    """Steps up to which the run has its rows: as the caller knows, or fewer where W&B says so."""
+    if resume_after is None or not run.resumed:
+        return resume_after
+    there = run.summary.get("steps")
+    return None if there is None else min(resume_after, int(there))
 
 
 COUNTS_BY_ITSELF: set[str] = set()

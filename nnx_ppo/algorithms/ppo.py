@@ -19,6 +19,7 @@ from nnx_ppo.algorithms.diagnostics import replay_diagnostics
 from nnx_ppo.algorithms.fit import check_fit
 from nnx_ppo.algorithms.leaves import structured
 from nnx_ppo.algorithms.losses import Batch, actor_advantages
+from nnx_ppo.algorithms.memory import advice_on_memory
 from nnx_ppo.algorithms.nonfinite import environments_with_nonfinite, require_finite
 from nnx_ppo.algorithms.report import IterationReport, iteration_report
 from nnx_ppo.algorithms.rollout import restart, unroll_env
@@ -26,7 +27,8 @@ from nnx_ppo.algorithms.statistics import fold_statistics
 from nnx_ppo.algorithms.tasks import checkpoint_task, evaluation_task, video_task
 from nnx_ppo.algorithms.training import Hooks, LoopState, train_loop
 from nnx_ppo.algorithms.types import LoggingLevel, RLEnv, TrainingState
-from nnx_ppo.algorithms.update import make_optimizer, update
+from nnx_ppo.algorithms.update import new_optimizer, update
+from nnx_ppo.algorithms.user_functions import require_functions
 from nnx_ppo.algorithms.values import visited_values
 from nnx_ppo.algorithms.video import require_render
 from nnx_ppo.envs.vector import vectorize
@@ -133,14 +135,13 @@ def new_training_state(
         gradient_clipping: largest global gradient norm.
         weight_decay: of AdamW.
     """
+    optimizer = new_optimizer(networks, learning_rate, gradient_clipping, weight_decay)
     env_key, rng_key = jax.random.split(as_key(seed))
     return TrainingState(
         networks=networks,
         network_states=networks.initialize_state(n_envs),
         env_states=_compiled_reset(Identity(env))(jax.random.split(env_key, n_envs)),
-        optimizer=nnx.Optimizer(
-            networks, make_optimizer(learning_rate, gradient_clipping, weight_decay), wrt=nnx.Param
-        ),
+        optimizer=optimizer,
         rng_key=rng_key,
         steps_taken=0,
     )
@@ -188,8 +189,9 @@ def train_ppo(
             checkpoint, no evaluation, so that a resumed run goes on as if nothing had been.
 
     Raises:
-        ValueError: network and environment do not fit each other, or the environment does not keep the protocol; found
-            before anything compiles.
+        ValueError: network and environment do not fit each other, a module does not keep its contract, or the
+            environment does not keep the protocol; found before anything compiles.
+        TypeError: a function among the arguments does not take what it will be called with; found at once too.
         NonFiniteError: something that training learns from was NaN or infinite, and ``config.ppo.on_nonfinite`` is
             ``"raise"``.
 
@@ -206,12 +208,20 @@ def train_ppo(
     """
     config = _with_overrides(config or TrainConfig(), total_steps, seed)
     ppo = config.ppo
+    require_functions(
+        log_fn=log_fn,
+        stop_fn=stop_fn,
+        video_fn=video_fn,
+        checkpoint_fn=checkpoint_fn,
+        on_phase=on_phase,
+        interrupt_fn=interrupt_fn,
+    )
     check_fit(env, networks, ppo)
     shown_env = env if eval_env is None else eval_env
     if shown_env is not env and (config.eval.enabled or config.video.enabled):
         check_fit(shown_env, networks, ppo)
     if config.video.enabled and video_fn is not None:
-        require_render(shown_env)
+        require_render(shown_env, config.video.render_kwargs)
     if initial_state is None:
         initial_state = new_training_state(
             env, networks, ppo.n_envs, config.seed, ppo.learning_rate, ppo.gradient_clipping, ppo.weight_decay
@@ -241,7 +251,7 @@ def train_ppo(
         compile_fn=step.compile,
         check=lambda report, steps: report.error(steps),
     )
-    with _written(checkpoint_fn):
+    with advice_on_memory(), _written(checkpoint_fn):
         state, progress = train_loop(
             step,
             state,

@@ -222,7 +222,13 @@ def record_activations_rollout(
     Returns:
         ``(activations, dones)``: nested dict that mirrors the network, leaves ``[T, N, ...]``; and float ``[T, N]``,
         1.0 where the environment had already ended *before* the step, so that ``1.0 - dones`` masks.
+
+    Raises:
+        ValueError: ``n_envs`` or ``max_episode_length`` is not positive.
     """
+    for name, number in (("n_envs", n_envs), ("max_episode_length", max_episode_length)):
+        if number < 1:
+            raise ValueError(f"{name} must be at least 1, got {number}: there would be nothing to record.")
     graphdef, variables = in_eval_mode(recordable_copy(network, include=include, exclude=exclude, what=what))
     run = _compiled_recording(Identity(env), graphdef, n_envs, max_episode_length)
     return run(variables, as_key(key))

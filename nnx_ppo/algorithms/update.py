@@ -1,6 +1,7 @@
 """Stage 4, update: epochs of minibatches over environments; each replays whole trajectories from the old carry."""
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -9,6 +10,7 @@ import optax
 from flax import nnx
 
 from nnx_ppo._pytree import PyTreeNode
+from nnx_ppo._signatures import require_call
 from nnx_ppo.algorithms.config import LearningRate, PPOConfig
 from nnx_ppo.algorithms.losses import Batch, ppo_loss
 from nnx_ppo.algorithms.nonfinite import all_finite, count_nonfinite
@@ -26,6 +28,33 @@ def make_optimizer(
     """
     adam = optax.adam(learning_rate) if weight_decay is None else optax.adamw(learning_rate, weight_decay=weight_decay)
     return adam if gradient_clipping is None else optax.chain(optax.clip_by_global_norm(gradient_clipping), adam)
+
+
+def new_optimizer(
+    networks: nnx.Module,
+    learning_rate: LearningRate,
+    gradient_clipping: int | float | None,
+    weight_decay: int | float | None,
+) -> nnx.Optimizer:
+    """A fresh optimizer over the ``nnx.Param`` variables of ``networks``; see :func:`make_optimizer`.
+
+    Raises:
+        TypeError: the learning rate is a function that is no schedule, ``count -> rate``.
+    """
+    if callable(learning_rate):
+        _require_schedule(learning_rate)
+    return nnx.Optimizer(networks, make_optimizer(learning_rate, gradient_clipping, weight_decay), wrt=nnx.Param)
+
+
+def _require_schedule(learning_rate: Callable[[Any], Any]) -> None:
+    require_call("learning_rate", learning_rate, "count")
+    with jax.numpy_dtype_promotion("standard"):
+        rate = jax.eval_shape(learning_rate, jax.ShapeDtypeStruct((), jnp.int32))
+    if getattr(rate, "shape", None) != () or not jnp.issubdtype(rate.dtype, jnp.floating):
+        raise TypeError(
+            f"learning_rate is a function that returns {rate}, expected a schedule: gradient step number to one real "
+            "number, such as optax.linear_schedule(1e-3, 0.0, 10_000)."
+        )
 
 
 class GradientPhase(PyTreeNode):

@@ -11,6 +11,7 @@ import numpy as np
 
 from nnx_ppo._compile import quick_jit
 from nnx_ppo._pytree import Identity, total
+from nnx_ppo._signatures import require_call
 from nnx_ppo.algorithms.rollout import in_eval_mode, start_episodes
 from nnx_ppo.algorithms.types import RLEnv
 from nnx_ppo.envs.vector import vectorize
@@ -67,20 +68,27 @@ def draw(env: RLEnv, trajectory: list[Any], render_kwargs: Mapping[str, Any]) ->
     Raises:
         ValueError: what ``env.render`` returned are no frames.
     """
-    return as_frames(env.render(trajectory, **render_kwargs))  # type: ignore[attr-defined]
+    try:
+        frames = env.render(trajectory, **render_kwargs)  # type: ignore[attr-defined]
+    except Exception as error:
+        error.add_note(f"{type(env).__name__}.render raised this, given {len(trajectory)} states and {render_kwargs}.")
+        raise
+    return as_frames(frames)
 
 
-def require_render(env: RLEnv) -> None:
+def require_render(env: RLEnv, render_kwargs: Mapping[str, Any]) -> None:
     """Find out before training whether there is anything to film.
 
     Raises:
         ValueError: the environment has no ``render``.
+        TypeError: it does not take ``render_kwargs``.
     """
     if not callable(getattr(env, "render", None)):
         raise ValueError(
             f"videos need an environment with render(trajectory, **kwargs) -> frames, and {env!r} has none: define it, "
-            "or leave VideoConfig.enabled at False."
+            "or ask for no videos."
         )
+    require_call("render", env.render, "trajectory", **render_kwargs)  # type: ignore[attr-defined]
 
 
 def as_frames(frames: Any) -> np.ndarray:

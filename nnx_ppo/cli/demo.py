@@ -6,9 +6,10 @@ An LSTM has to swing up and balance a pendulum whose angular velocity it is not 
 import dataclasses
 import os
 import pathlib
+import shlex
 import shutil
 import sys
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import numpy as np
@@ -16,10 +17,12 @@ import numpy as np
 from nnx_ppo.algorithms.config import EvalConfig, PPOConfig, TrainConfig
 from nnx_ppo.algorithms.rollout import record_activations_rollout
 from nnx_ppo.cli.compilation_cache import enable_compilation_cache
-from nnx_ppo.cli.console import stderr, stdout
+from nnx_ppo.cli.console import print_table, stderr, stdout
 from nnx_ppo.cli.networks import NetworkConfig
+from nnx_ppo.cli.options import option
+from nnx_ppo.cli.output_files import write_output
 from nnx_ppo.cli.progress import REWARD
-from nnx_ppo.cli.record import save_recording
+from nnx_ppo.cli.recording_file import save_recording
 from nnx_ppo.cli.run_config import RunConfig, with_total_steps
 from nnx_ppo.cli.run_folder import RunFolder, unused_folder
 from nnx_ppo.cli.training_run import train_run
@@ -27,6 +30,7 @@ from nnx_ppo.envs import make_env
 from nnx_ppo.networks.naming import flatten_activations
 from nnx_ppo.networks.types import StatefulModule
 from nnx_ppo.recordings.plots import plot_activations, plot_learning_curve
+from nnx_ppo.recordings.progress import busy
 from nnx_ppo.recordings.summary import in_network_order, summarize
 from nnx_ppo.recordings.summary_tables import layer_table
 
@@ -73,7 +77,7 @@ DEMO = RunConfig(
 class Demo:
     """Train a small memory, record it, and draw what its units did."""
 
-    out: pathlib.Path = pathlib.Path("demo_run")
+    out: Annotated[pathlib.Path, option("RUN")] = pathlib.Path("demo_run")
     """Folder to make; where it is taken, a number is added."""
     total_steps: int = DEMO.train.ppo.total_steps
     """Environment steps to train for."""
@@ -92,20 +96,21 @@ class Demo:
         flat, dones = _record(network)
         save_recording(folder.recordings / "activations.npz", flat, dones)
         _draw(folder, flat, dones)
-        stdout.print(layer_table(summarize(flat, dones)))
+        print_table(layer_table(summarize(flat, dones)))
         stdout.print(_files(folder), soft_wrap=True)
         stdout.print(_next_steps(folder), soft_wrap=True)
 
 
 def _record(network: StatefulModule) -> tuple[dict[str, Any], np.ndarray]:
     stderr.print(f"Recording {RECORDED_EPISODES} episodes.")
-    activations, dones = record_activations_rollout(
-        make_env(DEMO.env, **DEMO.env_args),
-        network,
-        n_envs=RECORDED_EPISODES,
-        max_episode_length=EPISODE_LENGTH,
-        key=jax.random.key(0),
-    )
+    with busy("recording"):
+        activations, dones = record_activations_rollout(
+            make_env(DEMO.env, **DEMO.env_args),
+            network,
+            n_envs=RECORDED_EPISODES,
+            max_episode_length=EPISODE_LENGTH,
+            key=jax.random.key(0),
+        )
     return in_network_order(flatten_activations(activations), network), np.asarray(dones)
 
 
@@ -118,9 +123,11 @@ def _draw(folder: RunFolder, activations: dict[str, Any], dones: np.ndarray) -> 
         *band,
         title="Pendulum with hidden velocity, LSTM",
     )
-    curve.savefig(folder.path / "learning_curve.png")
-    heat_map = plot_activations(activations, dones, title="One episode: every unit of every layer")
-    heat_map.savefig(folder.path / "activations.png")
+    write_output(folder.path / "learning_curve.png", curve.savefig)
+    # A layer's number without units, such as a log-likelihood, is drawn as one unit.
+    units = {path: x if np.ndim(x) > 2 else np.asarray(x)[..., None] for path, x in activations.items()}
+    heat_map = plot_activations(units, dones, title="One episode: every unit of every layer")
+    write_output(folder.path / "activations.png", heat_map.savefig)
 
 
 def _files(folder: RunFolder) -> str:
@@ -135,11 +142,11 @@ def _files(folder: RunFolder) -> str:
 
 
 def _next_steps(folder: RunFolder) -> str:
-    command, python = _as_typed("nnx-ppo"), _as_typed("python")
+    command, python, run = _as_typed("nnx-ppo"), _as_typed("python"), shlex.quote(str(folder.path))
     return (
         "What to type next:\n"
-        f"  {command} eval {folder.path}\n"
-        f"  {command} record {folder.path} --out actor.npz --include '*/action/*'\n"
+        f"  {command} eval {run}\n"
+        f"  {command} record {run} --out actor.npz --include '*/action/*'\n"
         f"  {command} train gymnax:CartPole-v1 --out runs/cartpole\n"
         f'  {python} -c "import numpy as np; print({{k: v.shape for k, v in '
         f"np.load('{folder.recordings / 'activations.npz'}').items()}})\""
@@ -152,4 +159,4 @@ def _as_typed(program: str) -> str:
     found = shutil.which(program)
     if not here.exists() or (found is not None and pathlib.Path(found).samefile(here)):
         return program
-    return os.path.relpath(here) if here.is_relative_to(pathlib.Path.cwd()) else str(here)
+    return shlex.quote(os.path.relpath(here) if here.is_relative_to(pathlib.Path.cwd()) else str(here))

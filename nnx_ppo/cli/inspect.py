@@ -1,13 +1,11 @@
 """``nnx-ppo inspect``: what is in a recording, and how healthy each layer was."""
 
 import dataclasses
-import pathlib
 from typing import Any
 
-import tyro
-
-from nnx_ppo.cli.console import stdout
-from nnx_ppo.cli.record import NPZ, load_recording
+from nnx_ppo.cli.console import print_table, stdout
+from nnx_ppo.cli.options import RecordingPath
+from nnx_ppo.cli.recording_file import NPZ, load_recording, require_recording
 from nnx_ppo.recordings.progress import counting
 from nnx_ppo.recordings.reading import Recording, open_recording
 from nnx_ppo.recordings.summary import summarize
@@ -18,11 +16,12 @@ from nnx_ppo.recordings.summary_tables import health_table
 class Inspect:
     """Print what a recording holds, and for each layer size, spread, peak, dead, saturated and dormant units."""
 
-    recording: tyro.conf.Positional[pathlib.Path]
+    recording: RecordingPath
     """What nnx-ppo record made, .zarr or .npz."""
 
     def run(self) -> None:
         """Read the recording chunk by chunk, and print."""
+        require_recording(self.recording)
         if self.recording.suffix == NPZ:
             activations, dones = load_recording(self.recording)
             steps, envs = dones.shape
@@ -34,7 +33,7 @@ class Inspect:
             source = {"recording": recording}
         with counting("reading", "chunks") as on_progress:
             layers = summarize(**source, on_progress=on_progress)
-        stdout.print(health_table(layers))
+        print_table(health_table(layers))
 
 
 def describe_recording(recording: Recording) -> list[str]:

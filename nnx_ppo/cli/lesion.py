@@ -4,17 +4,17 @@ import csv
 import dataclasses
 import json
 import pathlib
-from typing import Any
+from typing import Annotated, Any
 
-import tyro
 from rich.bar import Bar
 from rich.table import Table
 
-from nnx_ppo.algorithms.disk import write_aside
+from nnx_ppo.cli.checkpoint_choice import CheckpointChoice, Choice
 from nnx_ppo.cli.compilation_cache import enable_compilation_cache
 from nnx_ppo.cli.console import stderr, stdout
+from nnx_ppo.cli.options import RunPath, option
+from nnx_ppo.cli.output_files import require_place, write_output
 from nnx_ppo.cli.parsing import require_counts
-from nnx_ppo.cli.restore import restore_run
 from nnx_ppo.recordings.lesions import Lesion as LesionResult
 from nnx_ppo.recordings.lesions import LesionStudy, lesion_study
 from nnx_ppo.recordings.progress import counting
@@ -28,22 +28,23 @@ BAR_WIDTH = 16
 class Lesion:
     """Rank layers, or the units of one, by how much the reward of an episode drops when each is silenced."""
 
-    run_folder: tyro.conf.Positional[pathlib.Path]
+    run_folder: RunPath
     """Folder that nnx-ppo train made."""
-    units: str | None = None
-    """Path of a layer whose units to silence one by one, e.g. 1/action/0; by default whole layers are."""
+    checkpoint: Choice = dataclasses.field(default_factory=CheckpointChoice)
+    units: Annotated[str | None, option("LAYER", default="whole layers are silenced")] = None
+    """Path of a layer whose units to silence one by one, e.g. 1/action/0."""
     episodes: int = 64
     """Episodes of each lesion, run in parallel; all lesions see the same start states."""
-    max_steps: int | None = None
-    """Steps after which an episode is cut; by default as in the training's evaluations."""
-    include: tuple[str, ...] = ()
-    """Layers to silence, as glob patterns on their paths, e.g. '*/action/*'; by default all but samplers."""
-    exclude: tuple[str, ...] = ()
+    max_steps: Annotated[int | None, option("INT", default="as in the training's evaluations")] = None
+    """Steps after which an episode is cut."""
+    include: Annotated[tuple[str, ...], option("PATTERN ...", default="all but samplers")] = ()
+    """Layers to silence, as glob patterns on their paths, e.g. '*/action/*'."""
+    exclude: Annotated[tuple[str, ...], option("PATTERN ...", default="none")] = ()
     """Layers to leave out, likewise."""
     top: int = 20
     """Rows of the table; a file holds all."""
-    out: pathlib.Path | None = None
-    """File to write as well, .json or .csv."""
+    out: Annotated[pathlib.Path | None, option("FILE.json|FILE.csv", default="none")] = None
+    """File to write as well. One that is there is replaced."""
     seed: int = 0
     """Seed of the start states."""
     cache: bool = True
@@ -54,7 +55,9 @@ class Lesion:
         self._require_options()
         if self.cache:
             enable_compilation_cache()
-        _, config, env, network = restore_run(self.run_folder)
+        _, config, env, network, _ = self.checkpoint.restore(self.run_folder)
+        if self.out is not None:
+            require_place(self.out, replace=True)
         stderr.print(f"Compiling the evaluation of {config.env}.")
         with counting("silencing", "lesions") as on_progress:
             study = lesion_study(
@@ -114,12 +117,11 @@ def write_study(path: pathlib.Path, study: LesionStudy) -> None:
         path: file to write; a missing folder is made.
         study: what to write.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     rows = [
         (lesion.path, lesion.unit, lesion.episode_reward, lesion.drop, lesion.standard_error)
         for lesion in study.lesions
     ]
-    write_aside(path, lambda aside: _write(aside, path.suffix, study, rows))
+    write_output(path, lambda aside: _write(aside, path.suffix, study, rows))
 
 
 def _write(aside: pathlib.Path, suffix: str, study: LesionStudy, rows: list[tuple[Any, ...]]) -> None:

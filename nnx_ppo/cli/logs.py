@@ -12,6 +12,8 @@ from nnx_ppo.cli.run_config import RunConfig, to_json
 from nnx_ppo.cli.run_folder import RunFolder
 
 Destination = Literal["jsonl", "tensorboard", "wandb"]
+LOGGED = "last_logged_steps"
+"""Entry of a position: steps of the last row that ``metrics.jsonl`` held when the run stopped, ``None`` for none."""
 
 
 def require_packages(destinations: Sequence[str]) -> None:
@@ -35,9 +37,11 @@ def open_loggers(folder: RunFolder, config: RunConfig, steps: int, position: Map
         position: where the log stood then, as the checkpoint kept it.
     """
     make = {"jsonl": _jsonl, "tensorboard": _tensorboard, "wandb": _wandb}
+    # Before the file is cut back; and it comes first, so that what W&B has got of each row is in the file.
+    position = {**position, LOGGED: _last_logged(folder)}
     loggers: list[Logger] = []
     with contextlib.ExitStack() as opened:
-        for name in dict.fromkeys(config.log):
+        for name in sorted(set(config.log), key=list(make).index):
             loggers.append(make[name](folder, config, steps, position))
             opened.callback(loggers[-1].close, failed=True)
         opened.pop_all()
@@ -60,5 +64,12 @@ def _tensorboard(folder: RunFolder, config: RunConfig, steps: int, position: Map
 def _wandb(folder: RunFolder, config: RunConfig, steps: int, position: Mapping[str, Any]) -> Logger:
     options: dict[str, Any] = {"project": "nnx-ppo", "name": folder.path.name, "dir": str(folder.path)}
     if "wandb_run_id" in position:
-        options |= {"id": position["wandb_run_id"], "resume": "allow"}
+        # The resumed run repeats to the bit the rows that came after the checkpoint.
+        options |= {"id": position["wandb_run_id"], "resume": "allow", "resume_after": position[LOGGED]}
     return WandbLogger(**options, config=json.loads(to_json(config)))
+
+
+def _last_logged(folder: RunFolder) -> int | None:
+    """Steps of the last whole row of the log; a torn one had not been passed on."""
+    rows = folder.metrics()
+    return int(rows[-1]["steps"]) if rows else None

@@ -1,14 +1,14 @@
 """Networks by name: the built-in actor-critics sized to an environment, or a function of the user's."""
 
 import dataclasses
-import importlib
-from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 import jax.numpy as jnp
 import tyro
 from flax import nnx
 
+from nnx_ppo._signatures import require_call
+from nnx_ppo.envs.importing import import_function
 from nnx_ppo.envs.types import RLEnv
 from nnx_ppo.envs.vector import vectorize
 from nnx_ppo.networks.factories import make_lstm_actor_critic, make_mlp_actor_critic
@@ -21,13 +21,13 @@ BUILT_IN = ("mlp", "lstm")
 class NetworkConfig:
     """Which network, and its sizes; input and output sizes follow from the environment."""
 
-    kind: Annotated[str, tyro.conf.arg(aliases=["--network"])] = "mlp"
-    """``mlp``, ``lstm``, or ``package.module:function``, called as ``function(env, rngs)``; the fields below are for
-    the first two."""
-    actor_hidden_sizes: tuple[int, ...] = (64, 64)
-    """Units of the actor's hidden layers."""
-    critic_hidden_sizes: tuple[int, ...] = (64, 64)
-    """Units of the critic's hidden layers."""
+    kind: Annotated[str, tyro.conf.arg(aliases=["--network"], metavar="mlp|lstm|MODULE:FUNCTION")] = "mlp"
+    """A built-in network, or a function of yours, package.module:function, called as function(env, rngs); the fields
+    below are for the first two."""
+    actor_hidden_sizes: Annotated[tuple[int, ...], tyro.conf.arg(metavar="INT ...")] = (64, 64)
+    """Units of each hidden layer of the actor."""
+    critic_hidden_sizes: Annotated[tuple[int, ...], tyro.conf.arg(metavar="INT ...")] = (64, 64)
+    """Units of each hidden layer of the critic."""
     hidden_size: int = 64
     """Units of the LSTM, which actor and critic share."""
     activation: Literal["swish", "relu", "tanh"] = "swish"
@@ -87,29 +87,9 @@ def _has_discrete_actions(env: RLEnv) -> bool:
 
 
 def _call_users_function(name: str, env: RLEnv, rngs: nnx.Rngs) -> StatefulModule:
-    network = import_function(name)(env, rngs)
+    make = import_function(name)
+    require_call(name, make, "env", "rngs")
+    network = make(env, rngs)
     if not isinstance(network, StatefulModule):
         raise ValueError(f"{name}(env, rngs) must return a StatefulModule, got {type(network).__name__}.")
     return network
-
-
-def import_function(name: str) -> Callable[..., Any]:
-    """Import ``package.module:function``.
-
-    Raises:
-        ValueError: naming the module or the function that is not there.
-    """
-    module_name, _, function_name = name.partition(":")
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        raise ValueError(
-            f"{name}: no module {error.name!r}; run from the folder that holds it, or put that folder on PYTHONPATH."
-        ) from error
-    function = getattr(module, function_name, None)
-    if not callable(function):
-        there = sorted(n for n, v in vars(module).items() if callable(v) and not n.startswith("_"))
-        raise ValueError(
-            f"{name}: {module_name} has no function {function_name!r}; it has {', '.join(there) or 'none'}."
-        )
-    return function

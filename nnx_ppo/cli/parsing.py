@@ -1,17 +1,48 @@
-"""How words of the command line become the values that the configuration takes: log levels, rates, key=value pairs."""
+"""How words of the command line become values: numbers, and key=value pairs in Python's notation."""
 
 import ast
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
+from tyro.constructors import PrimitiveConstructorSpec
 
-from nnx_ppo.algorithms.config import LearningRate
-from nnx_ppo.algorithms.config_json import format_logging_level, parse_logging_level
-from nnx_ppo.algorithms.types import LoggingLevel
 
-REGISTRY = ConstructorRegistry()
-"""Rules for the types that ``tyro`` cannot read by itself."""
+def parse_number(text: str) -> int | float:
+    """Read a number; one without point and exponent stays an ``int``.
+
+    Raises:
+        ValueError: it is none.
+    """
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    raise ValueError(f"expected a number such as 3, 0.5 or 1e-3, got {text!r}.")
+
+
+def parse_float(text: str) -> float:
+    """Read a number.
+
+    Raises:
+        ValueError: it is none.
+    """
+    return float(parse_number(text))
+
+
+def parse_whole_number(text: str) -> int:
+    """Read a whole number; ``2e6`` is one.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        number = parse_number(text)
+    except ValueError:
+        number = 0.5
+    if isinstance(number, int) or number.is_integer():
+        return int(number)
+    raise ValueError(f"expected a whole number such as 800000 or 8e5, got {text!r}.")
 
 
 def parse_pairs(words: Sequence[str]) -> dict[str, Any]:
@@ -33,7 +64,7 @@ def parse_literal(text: str) -> Any:
     """Read a Python literal (number, tuple, ``True``, ``None``, ...); text that is none is returned as it is."""
     try:
         return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
         return text
 
 
@@ -41,40 +72,13 @@ Pairs = Annotated[
     dict[str, Any],
     PrimitiveConstructorSpec(
         nargs="*",
-        metavar="KEY=VALUE",
+        metavar="KEY=VALUE ...",
         instance_from_str=lambda words: parse_pairs(words),
         is_instance=lambda instance: isinstance(instance, dict),
         str_from_instance=lambda pairs: [f"{key}={value!r}" for key, value in pairs.items()],
     ),
 ]
 """A dict given as ``key=value`` words."""
-
-
-@REGISTRY.primitive_rule
-def _logging_level_rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec | None:
-    if info.type is not LoggingLevel:
-        return None
-    return PrimitiveConstructorSpec(
-        nargs=1,
-        metavar="LEVEL[|LEVEL...]",
-        instance_from_str=lambda words: parse_logging_level(words[0]),
-        is_instance=lambda instance: isinstance(instance, LoggingLevel),
-        str_from_instance=lambda level: [format_logging_level(level)],
-    )
-
-
-@REGISTRY.primitive_rule
-def _learning_rate_rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec | None:
-    # An optax schedule cannot be written on a command line: of the union, the number is left.
-    if info.type != LearningRate:
-        return None
-    return PrimitiveConstructorSpec(
-        nargs=1,
-        metavar="FLOAT",
-        instance_from_str=lambda words: float(words[0]),
-        is_instance=lambda instance: isinstance(instance, float | int),
-        str_from_instance=lambda rate: [str(rate)],
-    )
 
 
 def require_counts(**options: int | None) -> None:

@@ -2,24 +2,25 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any
 
 import numpy as np
 import tyro
 from rich.bar import Bar
 from rich.table import Table
 
-from nnx_ppo.cli.console import stdout
+from nnx_ppo.cli.console import stderr, stdout
+from nnx_ppo.cli.options import option
+from nnx_ppo.cli.output_files import require_place, write_output
 from nnx_ppo.cli.progress import REWARD
 from nnx_ppo.cli.run_config import RunConfig
 from nnx_ppo.cli.run_folder import RunFolder, RunFolderError
+from nnx_ppo.envs.errors import did_you_mean
 from nnx_ppo.recordings.plots import Curve, plot_learning_curves
 
 ROWS = 12
 BAR_WIDTH = 30
-
-
 PICTURES = (".png", ".pdf", ".svg")
 
 
@@ -28,30 +29,46 @@ class Plot:
     """Draw learning curves. Runs that differ in nothing but their seed become one curve, with a band from the lowest to
     the highest seed; the band of a single run is the middle half of its episodes."""
 
-    runs: tyro.conf.Positional[tuple[pathlib.Path, ...]]
+    runs: tyro.conf.Positional[Annotated[tuple[pathlib.Path, ...], option("RUN ...", default="none")]] = ()
     """Folders that nnx-ppo train made."""
-    out: pathlib.Path | None = None
-    """Picture to write (.png, .pdf, .svg); by default learning_curve.png in the folder of the first run."""
-    metric: str = REWARD
-    """Metric to draw over environment steps."""
+    out: Annotated[
+        pathlib.Path | None,
+        option(
+            "NAME.png|.pdf|.svg", default="plots/METRIC.png in the folder of one run, learning_curves.png of several"
+        ),
+    ] = None
+    """Picture to write."""
+    metric: Annotated[str, option("METRIC")] = REWARD
+    """Metric to draw over environment steps, by its name in the training log."""
+    replace: bool = False
+    """Write over a picture that exists."""
 
     def run(self) -> None:
         """Draw, and say where the picture is."""
         if not self.runs:
             raise ValueError("name at least one run folder: nnx-ppo plot RUN [RUN ...].")
-        out = self.out or self.runs[0] / "learning_curve.png"
-        if out.suffix not in PICTURES:
-            raise ValueError(f"--out must name a picture that ends in one of {', '.join(PICTURES)}, got {out}.")
+        out = self._out()
         groups = group_by_seed([RunFolder.open(path) for path in self.runs])
         curves = {label: curve_of([series(run, self.metric) for run in runs]) for label, runs in groups.items()}
-        for label, curve in curves.items():
-            stdout.print(curve_table(label, self.metric, curve))
-        plot_learning_curves(curves, ylabel=self.metric).savefig(out)
+        figure = plot_learning_curves(curves, ylabel=self.metric)
+        for table in curve_tables(curves, self.metric):
+            stdout.print(table)
+        write_output(out, figure.savefig)
         stdout.print(f"Picture: {out}", soft_wrap=True)
+
+    def _out(self) -> pathlib.Path:
+        if self.out is None and len(set(self.runs)) == 1:
+            # Nothing but this command writes there, and that from the log of the run alone: it can be drawn anew.
+            return self.runs[0] / "plots" / f"{self.metric.replace('/', '_')}.png"
+        out = self.out or pathlib.Path("learning_curves.png")
+        if out.suffix not in PICTURES:
+            raise ValueError(f"--out must name a picture that ends in one of {', '.join(PICTURES)}, got {out}.")
+        require_place(out, replace=self.replace)
+        return out
 
 
 def group_by_seed(runs: Sequence[RunFolder]) -> dict[str, list[RunFolder]]:
-    """Runs with equal configuration but for the seed, by a name for them."""
+    """Runs with equal configuration but for the seed, by a name for them; of copies of a run, one."""
     groups: list[tuple[RunConfig, list[RunFolder]]] = []
     for run in runs:
         config = run.config()
@@ -64,9 +81,24 @@ def group_by_seed(runs: Sequence[RunFolder]) -> dict[str, list[RunFolder]]:
             groups.append((config, [run]))
     named: dict[str, list[RunFolder]] = {}
     for _, members in groups:
+        members = _without_copies(members)
         label = _label([run.path.absolute().name for run in members])
         named[label if label not in named else str(members[0].path)] = members
     return named
+
+
+def _without_copies(runs: Sequence[RunFolder]) -> list[RunFolder]:
+    """Of runs of equal configuration, one of each seed: the one that has logged the most."""
+    by_seed: dict[int, RunFolder] = {}
+    for run in sorted(runs, key=lambda run: -len(run.metrics())):
+        kept = by_seed.setdefault(run.config().train.seed, run)
+        if kept is not run:
+            stderr.print(
+                f"{run.path} has the configuration and the seed of {kept.path}: it is a copy, and does not count.",
+                style="yellow",
+                soft_wrap=True,
+            )
+    return [run for run in runs if run in by_seed.values()]
 
 
 def _label(names: Sequence[str]) -> str:
@@ -86,8 +118,8 @@ def series(run: RunFolder, metric: str) -> dict[int, dict[str, Any]]:
         series[now] = series.get(now, {}) | row
     series = {steps: row for steps, row in series.items() if metric in row}
     if not series:
-        names = sorted({name for row in rows for name in row})
-        raise ValueError(f"{run.path} has logged no {metric!r}; it has {', '.join(names)}.")
+        names = {name for row in rows for name in row}
+        raise ValueError(f"{run.path} has logged no {metric!r}. {did_you_mean(metric, names)}")
     # A mean over episodes comes with their percentiles, under the same name but for its end.
     stem = metric.removesuffix("mean")
     return {
@@ -119,15 +151,30 @@ def _percentiles(rows: dict[int, dict[str, Any]], steps: list[int], p: str) -> l
     return None if None in found else found
 
 
-def curve_table(label: str, metric: str, curve: Curve) -> Table:
-    """A curve as a table, at most :data:`ROWS` rows, with a bar from the lowest value of the curve to the row's."""
-    table = Table("steps", metric, "", title=label)
-    for column in table.columns[:2]:
-        column.justify = "right"
-    finite = [value for value in curve.mean if np.isfinite(value)]
-    low, high = (min(finite), max(finite)) if finite else (0.0, 0.0)
-    for i in sorted(set(np.linspace(0, len(curve.steps) - 1, ROWS).round().astype(int).tolist())):
+def curve_tables(curves: Mapping[str, Curve], metric: str) -> Iterator[Table]:
+    """Curves as tables, with a bar in each row from the lowest to the highest value of all of them.
+
+    Args:
+        curves: by the name for the title.
+        metric: what they show.
+    """
+    values = np.concatenate([np.asarray(curve.mean, float) for curve in curves.values()])
+    finite = values[np.isfinite(values)]
+    low, high = (finite.min(), finite.max()) if finite.size else (0.0, 0.0)
+    for label, curve in curves.items():
+        yield _table(label, metric, curve, float(low), float(high), common=len(curves) > 1)
+
+
+def _table(label: str, metric: str, curve: Curve, low: float, high: float, *, common: bool) -> Table:
+    shown = sorted(set(np.linspace(0, len(curve.steps) - 1, ROWS).round().astype(int).tolist()))
+    scale = f"bar: from {low:,.4g} to {high:,.4g}" + (", the same in all tables" if common else "")
+    rows = f"; {len(shown)} of {len(curve.steps)} rows" if len(shown) < len(curve.steps) else ""
+    table = Table(title=label, caption=scale + rows, caption_justify="left")
+    table.add_column("steps", justify="right", no_wrap=True)
+    table.add_column(metric, justify="right", overflow="fold")
+    table.add_column("", max_width=BAR_WIDTH)
+    for i in shown:
         value = float(curve.mean[i])
         length = (value - low) / (high - low) if high > low and np.isfinite(value) else 0.0
-        table.add_row(f"{curve.steps[i]:,}", f"{value:,.4g}", Bar(1.0, 0.0, length, width=BAR_WIDTH))
+        table.add_row(f"{curve.steps[i]:,}", f"{value:,.4g}", Bar(1.0, 0.0, length))
     return table

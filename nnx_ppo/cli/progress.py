@@ -1,16 +1,20 @@
 """A progress bar for training: reward of the last evaluation, steps per second, time left, and what it is busy with."""
 
+import contextlib
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, Task, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
 from nnx_ppo.cli.console import stderr
+from nnx_ppo.recordings.progress import Lines
 
 REWARD = "eval/episode_reward/mean"
+WIDTH = 75
+"""Characters that all columns need."""
 
 
 class TrainingProgress:
@@ -18,41 +22,44 @@ class TrainingProgress:
 
     Args:
         total_steps: environment steps of the whole run.
-        console: where to draw; standard error by default. What is no terminal gets the line of each evaluation alone.
+        console: where to draw; standard error by default. What is no terminal gets a line for each evaluation, and one
+            now and then.
     """
 
     def __init__(self, total_steps: int, console: Console = stderr):
         self._console = console
         self._progress = Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=12),
-            TextColumn("{task.percentage:.0f}%"),
-            _SpeedColumn(),
-            TextColumn("reward {task.fields[reward]}"),
-            TimeRemainingColumn(),
-            TextColumn("left"),
+            *_columns(console.width),
             console=console,
             transient=True,
-            disable=not console.is_terminal,
+            disable=not console.is_interactive,
         )
         self._task = self._progress.add_task("starting", total=total_steps, start=False, reward="-")
         self._started = False
         self._warned = False
+        self._lines = contextlib.nullcontext() if console.is_interactive else Lines(self._line)
 
     def __enter__(self) -> "TrainingProgress":
         self._progress.start()
+        self._lines.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._lines.__exit__(kind, error, trace)
         self._progress.stop()
+
+    def _line(self) -> str:
+        (task,) = self._progress.tasks
+        if not task.completed:
+            return task.description
+        return f"{task.description}: {task.completed:,.0f} of {task.total:,.0f} steps"
 
     def on_phase(self, phase: str) -> None:
         """Show what the run is busy with: ``"compiling"``, ``"training"``, ``"evaluating"``."""
         self._progress.update(self._task, description=phase)
-        if phase == "compiling" and not self._console.is_terminal:
+        if phase == "compiling" and not self._console.is_interactive:
             self._console.print("Compiling.")
 
     def log(self, metrics: Mapping[str, Any], steps: int) -> None:
@@ -72,6 +79,16 @@ class TrainingProgress:
             self._progress.start_task(self._task)
             self._started = True
         self._progress.update(self._task, completed=steps)
+
+
+def _columns(width: int) -> list[ProgressColumn]:
+    """What fits into so many characters."""
+    phase, percent = TextColumn("{task.description}"), TextColumn("{task.percentage:.0f}%")
+    reward = TextColumn("reward {task.fields[reward]}")
+    if width < WIDTH:
+        return [SpinnerColumn(), phase, percent, reward]
+    left = [TimeRemainingColumn(), TextColumn("left")]
+    return [SpinnerColumn(), phase, BarColumn(bar_width=12), percent, _SpeedColumn(), reward, *left]
 
 
 class _SpeedColumn(TextColumn):

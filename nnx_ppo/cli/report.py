@@ -5,15 +5,16 @@ import dataclasses
 import pathlib
 import tempfile
 from collections.abc import Iterator
+from typing import Annotated
 
-import tyro
-
-from nnx_ppo.algorithms.rollout import eval_rollout
 from nnx_ppo.cli import report_contents as contents
 from nnx_ppo.cli.compilation_cache import enable_compilation_cache
 from nnx_ppo.cli.console import stderr, stdout
-from nnx_ppo.cli.eval import PERCENTILES
+from nnx_ppo.cli.eval import evaluate
+from nnx_ppo.cli.options import RunPath, option
+from nnx_ppo.cli.output_files import require_place, saving
 from nnx_ppo.cli.parsing import require_counts
+from nnx_ppo.cli.recording_file import require_recording
 from nnx_ppo.cli.restore import restore_run
 from nnx_ppo.cli.run_config import RunConfig
 from nnx_ppo.cli.run_folder import RunFolder
@@ -35,13 +36,13 @@ HTML = ".html"
 class Report:
     """Write a report of a run: configuration, learning curves, evaluation, health of the layers, pictures, film."""
 
-    run_folder: tyro.conf.Positional[pathlib.Path]
+    run_folder: RunPath
     """Folder that nnx-ppo train made."""
-    out: pathlib.Path | None = None
-    """File to write; by default report.html in the run folder. One that is there is replaced."""
-    recording: pathlib.Path | None = None
-    """Recording to show (.zarr); by default the newest in the run folder, or, where there is none, one episode of four
-    environments, recorded for the report and not kept."""
+    out: Annotated[pathlib.Path | None, option("FILE.html", default="report.html in the run folder")] = None
+    """File to write. One that is there is replaced."""
+    recording: Annotated[pathlib.Path | None, option("RECORDING.zarr", default="the newest in the run folder")] = None
+    """Recording to show. Where there is none, one episode of four environments is recorded for the report, and not
+    kept."""
     episodes: int = 64
     """Episodes of the evaluation, run in parallel."""
     seed: int = 0
@@ -55,13 +56,14 @@ class Report:
         if out.suffix != HTML:
             raise ValueError(f"--out must name a file that ends in {HTML}, got {out}.")
         require_counts(episodes=self.episodes)
+        if self.recording is not None:
+            require_recording(self.recording)
         analysis_packages("jinja2", "matplotlib", "zarr")
         if self.cache:
             enable_compilation_cache()
         folder, config, env, network = restore_run(self.run_folder)
-        stderr.print(f"Compiling the evaluation of {config.env}.")
-        length = config.train.eval.max_episode_length
-        metrics = eval_rollout(env, network, self.episodes, length, as_key(self.seed), PERCENTILES)
+        require_place(out, replace=True)
+        metrics = evaluate(config.env, env, network, self.episodes, config.train.eval.max_episode_length, self.seed)
         with (
             self._recording(folder, config, env, network) as recording,
             counting("reading the recording", "chunks") as on_progress,
@@ -77,7 +79,8 @@ class Report:
         name = folder.path.absolute().name
         subtitle = f"{config.env}, {config.train.ppo.total_steps:,} environment steps, seed {config.train.seed}"
         shown = tuple(section for section in sections if section is not None)
-        write_report(out, ReportContents(f"Report of {name}", shown, subtitle))
+        with saving(out):
+            write_report(out, ReportContents(f"Report of {name}", shown, subtitle))
         stdout.print(f"Report: {out} ({out.stat().st_size / 1e6:,.1f} MB)", soft_wrap=True)
 
     @contextlib.contextmanager
@@ -91,12 +94,8 @@ class Report:
             return
         stderr.print("There is no recording yet: compiling one of four environments for the report.")
         with tempfile.TemporaryDirectory() as aside:
-            yield record(
-                env,
-                network,
-                pathlib.Path(aside) / f"report{SUFFIX}",
-                n_envs=4,
-                n_steps=config.train.eval.max_episode_length,
-                n_episodes=1,
-                key=as_key(self.seed),
-            )
+            path = pathlib.Path(aside) / f"report{SUFFIX}"
+            with saving(path, "choose another place for temporary files by the variable TMPDIR"):
+                length = config.train.eval.max_episode_length
+                recording = record(env, network, path, n_envs=4, n_steps=length, n_episodes=1, key=as_key(self.seed))
+            yield recording

@@ -2,16 +2,36 @@
 
 import os
 import pathlib
+from typing import NamedTuple
 
 from nnx_ppo.algorithms.checkpoint_files import CheckpointError, steps_of
 from nnx_ppo.algorithms.restoring import load_networks
 from nnx_ppo.cli.networks import build_network
 from nnx_ppo.cli.resume import newest
 from nnx_ppo.cli.run_config import RunConfig
+from nnx_ppo.cli.run_description import load_policy_networks
 from nnx_ppo.cli.run_folder import RunFolder, RunFolderError
 from nnx_ppo.envs import make_env
 from nnx_ppo.envs.types import RLEnv
 from nnx_ppo.networks.types import StatefulModule
+
+
+class Restored(NamedTuple):
+    """A run, rebuilt from its folder.
+
+    Attributes:
+        folder: of the run.
+        config: of the run.
+        env: a new environment.
+        network: the network, with the variables of the checkpoint.
+        checkpoint: folder of the checkpoint.
+    """
+
+    folder: RunFolder
+    config: RunConfig
+    env: RLEnv
+    network: StatefulModule
+    checkpoint: pathlib.Path
 
 
 def restore_run(path: str | os.PathLike[str]) -> tuple[RunFolder, RunConfig, RLEnv, StatefulModule]:
@@ -21,12 +41,29 @@ def restore_run(path: str | os.PathLike[str]) -> tuple[RunFolder, RunConfig, RLE
         RunFolderError: there is no run, or no checkpoint in it.
         CheckpointError: the saved variables do not fit the network that the configuration describes.
     """
+    return restore_checkpoint(path)[:4]
+
+
+def restore_checkpoint(path: str | os.PathLike[str], checkpoint: pathlib.Path | None = None) -> Restored:
+    """Return what :func:`restore_run` does, and which checkpoint it is.
+
+    Args:
+        path: run folder.
+        checkpoint: one of its checkpoints; ``None`` for the newest that is not damaged.
+
+    Raises:
+        RunFolderError: there is no run, or no checkpoint in it.
+        CheckpointError: the saved variables do not fit the network that the configuration describes.
+    """
     folder = RunFolder.open(path)
     config = folder.config()
     env = make_env(config.env, **config.env_args)
     network = build_network(config.network, env, config.train.seed)
-    _load_newest(folder.checkpoints, network)
-    return folder, config, env, network
+    if checkpoint is None:
+        checkpoint = _load_newest(folder.checkpoints, network, config)
+    else:
+        load_policy_networks(checkpoint, network, config)
+    return Restored(folder, config, env, network, checkpoint)
 
 
 def load_policy(path: str | os.PathLike[str], networks: StatefulModule | None = None) -> StatefulModule:
@@ -43,7 +80,12 @@ def load_policy(path: str | os.PathLike[str], networks: StatefulModule | None = 
         RunFolderError: the configuration of the run cannot be read.
     """
     path = pathlib.Path(path)
+    if not path.exists():
+        raise CheckpointError(f"there is no folder {path}.")
+    if path.is_file():
+        raise CheckpointError(f"{path} is a file, and a run and a checkpoint are folders: name {_folder_of(path)}.")
     run = next((p for p in (path, path.parent, path.parent.parent) if (p / "config.json").is_file()), None)
+    config = None
     if networks is None:
         if run is None:
             raise CheckpointError(
@@ -53,17 +95,33 @@ def load_policy(path: str | os.PathLike[str], networks: StatefulModule | None = 
         config = RunFolder.open(run).config()
         networks = build_network(config.network, make_env(config.env, **config.env_args), config.train.seed)
     if steps_of(path) is not None:
-        load_networks(path, networks)
+        _load(path, networks, config)
     else:
-        _load_newest(path / "checkpoints" if path == run else path, networks)
+        _load_newest(path / "checkpoints" if path == run else path, networks, config)
     networks.eval()
     return networks
 
 
-def _load_newest(directory: pathlib.Path, network: StatefulModule) -> None:
-    def load(path: pathlib.Path) -> bool:
-        load_networks(path, network)
-        return True
+def _folder_of(file: pathlib.Path) -> pathlib.Path:
+    """The checkpoint or else the run that a file lies in, or else its folder."""
+    folders = file.parents
+    checkpoint = next((p for p in folders if steps_of(p) is not None), None)
+    return checkpoint or next((p for p in folders if (p / "config.json").is_file()), folders[0])
 
-    if newest(directory, load) is None:
+
+def _load(path: pathlib.Path, network: StatefulModule, config: RunConfig | None) -> None:
+    if config is None:
+        load_networks(path, network)
+    else:
+        load_policy_networks(path, network, config)
+
+
+def _load_newest(directory: pathlib.Path, network: StatefulModule, config: RunConfig | None) -> pathlib.Path:
+    def load(path: pathlib.Path) -> pathlib.Path:
+        _load(path, network, config)
+        return path
+
+    loaded = newest(directory, load)
+    if loaded is None:
         raise RunFolderError(f"{directory} holds no checkpoint: the training ended before the first one was due.")
+    return loaded

@@ -4,14 +4,13 @@ import pathlib
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from flax import nnx
-
 from nnx_ppo.algorithms.checkpoint_files import DamagedCheckpointError, all_checkpoints
 from nnx_ppo.algorithms.checkpoint_loading import load_checkpoint
 from nnx_ppo.algorithms.config import TrainConfig
-from nnx_ppo.algorithms.update import make_optimizer
+from nnx_ppo.algorithms.update import new_optimizer
 from nnx_ppo.cli.console import stderr
 from nnx_ppo.cli.run_config import RunConfig, annealed
+from nnx_ppo.cli.run_description import naming_changes
 from nnx_ppo.networks.types import StatefulModule
 
 T = TypeVar("T")
@@ -41,9 +40,13 @@ def newest(directory: pathlib.Path, load: Callable[[pathlib.Path], T]) -> T | No
 def load_newest(directory: pathlib.Path, config: RunConfig, network: StatefulModule) -> dict[str, Any] | None:
     """Load the newest checkpoint of a run to go on from; see :func:`newest`."""
     ppo = trained_with(config).ppo
-    transformation = make_optimizer(ppo.learning_rate, ppo.gradient_clipping, ppo.weight_decay)
-    optimizer = nnx.Optimizer(network, transformation, wrt=nnx.Param)
-    return newest(directory, lambda path: load_checkpoint(path, network, optimizer))
+    optimizer = new_optimizer(network, ppo.learning_rate, ppo.gradient_clipping, ppo.weight_decay)
+
+    def load(path: pathlib.Path) -> dict[str, Any]:
+        with naming_changes(path, config):
+            return load_checkpoint(path, network, optimizer)
+
+    return newest(directory, load)
 
 
 def trained_with(config: RunConfig) -> TrainConfig:

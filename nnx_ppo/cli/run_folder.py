@@ -28,7 +28,10 @@ from nnx_ppo.algorithms.disk import write_aside
 from nnx_ppo.algorithms.loggers import read_metrics
 from nnx_ppo.cli.run_config import RunConfig, from_json, to_json
 from nnx_ppo.cli.versions import collect_versions
+from nnx_ppo.envs.errors import near_names
 
+MOST_RUNS = 10
+"""Runs that a message names."""
 LOCK = ".lock"
 """File that the process which trains holds locked."""
 
@@ -77,11 +80,10 @@ class RunFolder:
         """
         folder = cls(pathlib.Path(path))
         if not (folder.path / "config.json").is_file():
-            beside = sorted(str(p.parent) for p in folder.path.absolute().parent.glob("*/config.json"))
-            raise RunFolderError(
-                f"{folder.path} is no run folder: it has no config.json. "
-                + (f"Runs beside it: {', '.join(beside)}." if beside else "Make one with nnx-ppo train.")
-            )
+            if (around := _run_around(folder.path)) is not None:
+                raise RunFolderError(f"{folder.path} is no run folder, but lies in one: name {around}.")
+            what = "has no config.json" if folder.path.exists() else "does not exist"
+            raise RunFolderError(f"{folder.path} is no run folder: it {what}. {_runs_beside(folder.path)}")
         return folder
 
     @contextlib.contextmanager
@@ -135,6 +137,22 @@ class RunFolder:
     def metrics(self) -> list[dict[str, Any]]:
         """Read ``metrics.jsonl``, one dict per iteration; none where the run has not written it."""
         return read_metrics(self.metrics_file) if self.metrics_file.exists() else []
+
+
+def _run_around(path: pathlib.Path) -> pathlib.Path | None:
+    """The run that a file or folder lies in, at any depth."""
+    return next((p for p in path.parents if path.exists() and (p / "config.json").is_file()), None)
+
+
+def _runs_beside(path: pathlib.Path) -> str:
+    runs = sorted(p.parent.name for p in path.absolute().parent.glob("*/config.json"))
+    near = near_names(path.name, runs)
+    if near:
+        return f"Did you mean {' or '.join(str(path.with_name(name)) for name in near)}?"
+    if not runs:
+        return "Make one with nnx-ppo train."
+    more = f" and {len(runs) - MOST_RUNS} more" if len(runs) > MOST_RUNS else ""
+    return f"Runs beside it: {', '.join(runs[:MOST_RUNS])}{more}."
 
 
 def unused_folder(path: pathlib.Path) -> pathlib.Path:

@@ -1,7 +1,11 @@
 """SIGINT and SIGTERM ask a run to end in good order: after the iteration that runs, with a checkpoint."""
 
+import contextlib
+import os
 import signal
+import sys
 import threading
+from collections.abc import Iterator
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -18,6 +22,29 @@ class Interrupted(KeyboardInterrupt):
     def __init__(self, signum: int):
         super().__init__(signal.Signals(signum).name)
         self.signum = signum
+
+
+SECONDS_TO_TRY_AGAIN = 0.05
+
+
+@contextlib.contextmanager
+def no_interrupt_is_lost() -> Iterator[None]:
+    """Send a signal again that arrived where Python cannot raise an exception, as while JAX collects garbage."""
+    before = sys.unraisablehook
+
+    def hook(lost: Any) -> None:
+        if not issubclass(lost.exc_type, KeyboardInterrupt):
+            return before(lost)
+        signum = getattr(lost.exc_value, "signum", signal.SIGINT)
+        again = threading.Timer(SECONDS_TO_TRY_AGAIN, os.kill, (os.getpid(), signum))
+        again.daemon = True
+        again.start()
+
+    sys.unraisablehook = hook
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
 
 
 class StopSignals:

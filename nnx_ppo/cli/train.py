@@ -3,7 +3,8 @@
 import dataclasses
 import math
 import pathlib
-from typing import Any
+import shlex
+from typing import Annotated, Any
 
 import tyro
 
@@ -13,6 +14,7 @@ from nnx_ppo.cli.compilation_cache import enable_compilation_cache
 from nnx_ppo.cli.console import stdout
 from nnx_ppo.cli.logs import Destination
 from nnx_ppo.cli.networks import NetworkConfig
+from nnx_ppo.cli.options import option
 from nnx_ppo.cli.parsing import Pairs
 from nnx_ppo.cli.run_config import RunConfig, with_total_steps
 from nnx_ppo.cli.run_folder import RunFolder
@@ -24,23 +26,27 @@ WITH_RESUME = ("resume", "total_steps", "cache")
 
 @dataclasses.dataclass(frozen=True)
 class Train:
-    """Train a policy by PPO."""
+    """Train a policy by PPO, and leave a run folder.
 
-    env: tyro.conf.Positional[str | None] = None
+    For example: nnx-ppo train gymnax:CartPole-v1 --out runs/cartpole
+    """
+
+    env: tyro.conf.Positional[Annotated[str | None, option("ENV", default="none; a new run needs one")]] = None
     """Environment: gymnax:NAME, playground:NAME, brax:NAME, probe:NAME or package.module:function."""
-    out: pathlib.Path | None = None
+    out: Annotated[pathlib.Path | None, option("RUN", default="none; a new run needs one")] = None
     """Run folder to make."""
-    resume: pathlib.Path | None = None
+    resume: Annotated[pathlib.Path | None, option("RUN", default="none")] = None
     """Run folder to go on with, from its newest checkpoint, exactly as if it had not stopped. Takes no other options
     but --total-steps and --no-cache: the rest is as it was."""
-    total_steps: int | None = None
+    total_steps: Annotated[int | None, option("INT", default="that of --ppo.total-steps")] = None
     """Environment steps of the whole run, short for --ppo.total-steps; with --resume, a higher total than before."""
-    env_args: Pairs = dataclasses.field(default_factory=dict)
-    """Overrides of the environment, e.g. hide=(2,)."""
+    env_args: Annotated[Pairs, option("KEY=VALUE ...", default="none")] = dataclasses.field(default_factory=dict)
+    """Options of the environment, values in Python's notation, e.g. max_steps_in_episode=100 'hide=(2,)'."""
     reward_scale: float = 1.0
     """Factor on the rewards that training sees; evaluations show them as they are."""
-    train_episode_length: int | None = None
-    """Time limit of the episodes that training sees, for more starts; evaluations run as long as they are."""
+    train_episode_length: Annotated[int | None, option("INT", default="that of the environment")] = None
+    """Time limit, in steps, of the episodes that training sees, for more starts; evaluations run as long as they
+    are."""
     anneal_learning_rate: bool = False
     """Let the learning rate fall linearly to 0 at the end of the run."""
     seed: int = TrainConfig.seed
@@ -48,15 +54,15 @@ class Train:
     network: NetworkConfig = dataclasses.field(default_factory=NetworkConfig)
     ppo: PPOConfig = dataclasses.field(default_factory=PPOConfig)
     eval: EvalConfig = dataclasses.field(default_factory=EvalConfig)
-    checkpoint_every_steps: int | None = None
-    """Environment steps between two checkpoints; by default one at every evaluation."""
+    checkpoint_every_steps: Annotated[int | None, option("INT", default="one at every evaluation")] = None
+    """Environment steps between two checkpoints."""
     keep_last: int | None = 3
-    """Keep the newest so many checkpoints."""
+    """Keep the newest so many checkpoints. With None here, and for the next two, all are kept."""
     keep_best: int | None = 1
     """Keep the so many checkpoints with the highest evaluation reward, of those saved at an evaluation."""
     keep_every: int | None = None
     """Keep the first checkpoint of every so many environment steps."""
-    log: tuple[Destination, ...] = ("jsonl",)
+    log: Annotated[tuple[Destination, ...], option("jsonl|tensorboard|wandb ...")] = ("jsonl",)
     """Where the training log goes, in the run folder; wandb also to the service, unless WANDB_MODE is offline."""
     video: int = 0
     """Videos of one episode, spread evenly over the run, in the folder videos; the environment must be able to draw."""
@@ -128,8 +134,6 @@ def _default(field: "dataclasses.Field[Any]") -> Any:
 
 
 def _say_what_next(folder: RunFolder) -> None:
-    stdout.print(f"Run: {folder.path}", soft_wrap=True)
-    stdout.print(f"Next: nnx-ppo eval {folder.path}", soft_wrap=True)
-    stdout.print(f"      nnx-ppo record {folder.path}", soft_wrap=True)
-    if folder.metrics_file.exists():
-        stdout.print(f"      nnx-ppo plot {folder.path}", soft_wrap=True)
+    commands = ["eval", "record", *(["plot"] if folder.metrics_file.exists() else [])]
+    lines = [f"nnx-ppo {command} {shlex.quote(str(folder.path))}" for command in commands]
+    stdout.print(f"Run: {folder.path}\nNext: " + "\n      ".join(lines), soft_wrap=True)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import pathlib
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,15 +10,18 @@ from nnx_ppo.algorithms.callbacks import video_file_fn
 from nnx_ppo.algorithms.checkpointing import latest_checkpoint, make_checkpoint_fn
 from nnx_ppo.algorithms.config import TrainConfig, TrainResult
 from nnx_ppo.algorithms.fit import check_fit
+from nnx_ppo.algorithms.nonfinite import NonFiniteError
 from nnx_ppo.algorithms.ppo import train_ppo
 from nnx_ppo.algorithms.types import TrainingState
 from nnx_ppo.algorithms.video import require_render
 from nnx_ppo.cli.console import stderr
 from nnx_ppo.cli.logs import open_loggers, require_packages
 from nnx_ppo.cli.networks import build_network
+from nnx_ppo.cli.plain_warnings import plain_warnings
 from nnx_ppo.cli.progress import REWARD, TrainingProgress
 from nnx_ppo.cli.resume import load_newest, rates_at, trained_with
 from nnx_ppo.cli.run_config import RunConfig, with_total_steps
+from nnx_ppo.cli.run_description import changed_fields, describe_run
 from nnx_ppo.cli.run_folder import RunFolder, RunFolderError
 from nnx_ppo.cli.signals import Interrupted, StopSignals
 from nnx_ppo.envs import make_env
@@ -25,6 +29,7 @@ from nnx_ppo.networks.types import StatefulModule
 from nnx_ppo.wrappers import EpisodeWrapper, RewardScalingWrapper
 
 
+@plain_warnings()
 def train_run(config: RunConfig, out: pathlib.Path) -> tuple[RunFolder, StatefulModule]:
     """Train what ``config`` describes, and write the run folder ``out``.
 
@@ -47,6 +52,7 @@ def train_run(config: RunConfig, out: pathlib.Path) -> tuple[RunFolder, Stateful
     return folder, network
 
 
+@plain_warnings()
 def resume_run(path: pathlib.Path, total_steps: int | None = None) -> tuple[RunFolder, StatefulModule]:
     """Go on with a run from its newest checkpoint as if it had never stopped; from the start where there is none.
 
@@ -72,8 +78,8 @@ def resume_run(path: pathlib.Path, total_steps: int | None = None) -> tuple[RunF
         if _is_finished(folder, config, before, steps):
             return folder, network
         folder.write_config(config)
-        if loaded is not None and isinstance(loaded["config"], TrainConfig):
-            _say_what_changed(loaded["config"], trained_with(before))
+        if loaded is not None:
+            _say_what_changed(loaded, before)
         _say_where(before, config, steps)
         if loaded is None:
             _train(folder, config, env, network, None, {})
@@ -95,7 +101,7 @@ def _make(config: RunConfig) -> tuple[Any, StatefulModule]:
     env = make_env(config.env, **config.env_args)
     if config.train.video.enabled:
         video_file_fn(".", fps=_fps(env))
-        require_render(env)
+        require_render(env, config.train.video.render_kwargs)
     network = build_network(config.network, env, config.train.seed)
     check_fit(env, network, config.train.ppo)
     return env, network
@@ -115,11 +121,13 @@ def _is_finished(folder: RunFolder, config: RunConfig, before: RunConfig, steps:
     return True
 
 
-def _say_what_changed(saved: TrainConfig, here: TrainConfig) -> None:
+def _say_what_changed(loaded: Mapping[str, Any], config: RunConfig) -> None:
     """Name settings in ``config.json`` that are not those the checkpoint was trained with."""
-    was, now = _flat(saved), _flat(here)
-    # A schedule comes from other fields, and cannot be written.
-    changed = [f"{n} was {was[n]!r}, is {x!r}" for n, x in now.items() if was[n] != x and not callable(x)]
+    changed = changed_fields(loaded["description"], config)
+    if isinstance(loaded["config"], TrainConfig):
+        was, now = _flat(loaded["config"]), _flat(trained_with(config))
+        # A schedule comes from other fields, and cannot be written.
+        changed += [f"{n} was {was[n]!r}, is {x!r}" for n, x in now.items() if was[n] != x and not callable(x)]
     if changed:
         stderr.print(
             f"config.json is not what the checkpoint was trained with: {'; '.join(changed)}. The run goes on with it.",
@@ -163,7 +171,11 @@ def _train(
         with (
             open_loggers(folder, config, steps, position) as write,
             make_checkpoint_fn(
-                folder.checkpoints, train_config, logger=write, **dataclasses.asdict(config.checkpoints)
+                folder.checkpoints,
+                train_config,
+                logger=write,
+                description=describe_run(config),
+                **dataclasses.asdict(config.checkpoints),
             ) as checkpoint_fn,
             TrainingProgress(config.train.ppo.total_steps) as progress,
             signals,
@@ -188,7 +200,12 @@ def _train(
                 initial_state=state,
                 interrupt_fn=signals.requested,
             )
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, NonFiniteError):
+            error.add_note(
+                "For a new run that is --ppo.on-nonfinite skip or ignore; for this one, train.ppo.on_nonfinite in its "
+                "config.json."
+            )
         _say_how_to_go_on(folder)
         raise
     _say_how_it_ended(folder, config, result, signals)
@@ -213,7 +230,8 @@ def _say_how_to_go_on(folder: RunFolder) -> None:
     if newest is None:
         stderr.print(f"There is no checkpoint yet: {folder.path} can be deleted, or started again by --resume.")
     else:
-        stderr.print(f"Saved up to {newest}. Go on with: nnx-ppo train --resume {folder.path}", soft_wrap=True)
+        command = f"nnx-ppo train --resume {shlex.quote(str(folder.path))}"
+        stderr.print(f"Saved up to {newest}. Go on with: {command}", soft_wrap=True)
 
 
 def _fps(env: Any) -> int:

@@ -7,6 +7,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from nnx_ppo._blame import raised_at
+from nnx_ppo.envs.host_randomness import Budget, warn_of_host_randomness
 from nnx_ppo.envs.tracing import traced
 from nnx_ppo.envs.types import truncation_flag
 from nnx_ppo.envs.wrapper import Wrapper
@@ -56,12 +58,15 @@ def check_env(env: Any, action: Any = None) -> EnvSpec:
 
     Raises:
         EnvSpecError: with every difference found, each with its path.
+
+    Warns:
+        UserWarning: it draws random numbers outside of JAX, as far as that can be seen cheaply.
     """
     name = _title(env)
     missing = [method for method in ("reset", "step") if not callable(getattr(env, method, None))]
     if missing:
         raise _report(name, [f"no method {' and no method '.join(missing)}"])
-    action, calls = action_struct(env, action), traced(env)
+    action, calls, budget = action_struct(env, action), traced(env), Budget()
     reset = _call_reset(f"{name}.reset", calls.reset)
     _require_fields(name, calls.step, reset, action)
     start, problems = reset, []
@@ -72,6 +77,7 @@ def check_env(env: Any, action: Any = None) -> EnvSpec:
     problems = _differences("reset", start, "step", after) + problems + _wrong_fields(state)
     if problems:
         raise _report(name, problems)
+    warn_of_host_randomness(env, action, budget)
     reward = jax.tree.map(lambda leaf: _struct(leaf.shape, jnp.result_type(float)), state.reward)
     return EnvSpec(obs=state.obs, action=action, reward=reward, metrics=state.metrics, state=state)
 
@@ -109,7 +115,10 @@ def _call(name: str, called_with: str, function: Callable[..., Any], *args: Any)
     try:
         return jax.eval_shape(function, *args)
     except Exception as error:
-        raise EnvSpecError(f"{name} raised {type(error).__name__} when called with {called_with}:\n{error}") from error
+        where = raised_at(error)
+        raise EnvSpecError(
+            f"{name} raised {type(error).__name__} when called with {called_with}:\n{error}" + (where and f"\n{where}")
+        ) from error
 
 
 def _call_reset(name: str, reset: Callable[..., Any]) -> Any:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -24,7 +23,7 @@ class GymnaxEnv:
     Args:
         name_or_env: registered name such as ``"Pendulum-v1"``, or an environment object.
         params: Gymnax parameters; default, the environment's own.
-        hide: indices of observation entries to leave out (a velocity, for a task that needs memory).
+        hide: tuple of indices of observation entries to leave out (a velocity, for a task that needs memory).
         rescale_actions: map policy actions from [-1, 1] to the bounds of the action space, where they are finite.
         **param_overrides: single parameters, e.g. ``max_steps_in_episode=100``.
 
@@ -37,7 +36,7 @@ class GymnaxEnv:
     Raises:
         MissingExtraError: gymnax is not installed.
         UnknownEnvError: no environment of this name.
-        ValueError: unknown parameter, entry to hide out of range, or a kind of action space that is not supported.
+        ValueError: unknown parameter, wrong value of an option, or a kind of action space that is not supported.
     """
 
     def __init__(
@@ -45,12 +44,14 @@ class GymnaxEnv:
         name_or_env: Any,
         params: Any = None,
         *,
-        hide: Sequence[int] = (),
-        rescale_actions: bool = True,
+        hide: Any = (),
+        rescale_actions: Any = True,
         **param_overrides: Any,
     ):
         self.env = _make(name_or_env) if isinstance(name_or_env, str) else name_or_env
         self.params = _override(self.env, params, param_overrides)
+        if not isinstance(rescale_actions, bool):
+            raise ValueError(f"rescale_actions: expected true or false, got {rescale_actions!r}")
         self.rescale_actions = rescale_actions
         with default_promotion():
             self._space = self.env.action_space(self.params)
@@ -154,9 +155,11 @@ def _override(env: Any, params: Any, overrides: dict[str, Any]) -> Any:
     return params.replace(**overrides)
 
 
-def _visible(name: str, shape: tuple[int, ...], hide: Sequence[int]) -> np.ndarray | None:
+def _visible(name: str, shape: tuple[int, ...], hide: Any) -> np.ndarray | None:
     """Return the indices that stay, ``None`` for all."""
-    if not hide:
+    if isinstance(hide, str) or not (hasattr(hide, "__iter__") and all(hasattr(i, "__index__") for i in hide)):
+        raise ValueError(f"hide: expected a tuple of indices such as (2,), got {hide!r}")
+    if not len(hide):
         return None
     if len(shape) != 1:
         raise ValueError(f"hide: expected an environment with a flat observation, but that of {name} is {shape}")

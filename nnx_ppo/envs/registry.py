@@ -1,14 +1,15 @@
 """Environments by name: ``family:name`` for the libraries known here, ``package.module:function`` for a user's own."""
 
 import dataclasses
-import importlib
-import importlib.util
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from nnx_ppo._signatures import require_call
 from nnx_ppo.envs.brax import BraxEnv, brax_names
 from nnx_ppo.envs.errors import MissingExtraError, UnknownEnvError, did_you_mean, near_names
 from nnx_ppo.envs.gymnax import GymnaxEnv, gymnax_names
+from nnx_ppo.envs.importing import UnknownFunctionError, import_function, is_module
 from nnx_ppo.envs.playground import make_playground, playground_names
 from nnx_ppo.envs.probes import PROBES
 
@@ -42,9 +43,15 @@ def make_env(name: str, **overrides: Any) -> Any:
         raise UnknownEnvError(
             f"expected 'family:name' or 'package.module:function', got {name!r}. {_whole_names(name)}"
         )
-    if family in _FAMILIES:
-        return _FAMILIES[family].make(rest, **overrides)
-    return _factory(family, rest)(**overrides)
+    make = functools.partial(_FAMILIES[family].make, rest) if family in _FAMILIES else _factory(name)
+    if family not in _FAMILIES:
+        require_call(name, make, **overrides)
+    try:
+        return make(**overrides)
+    except (TypeError, ValueError) as error:
+        if overrides:
+            error.add_note(f"{name} was to be made with {', '.join(f'{k}={v!r}' for k, v in overrides.items())}.")
+        raise
 
 
 def list_envs(family: str | None = None) -> list[str]:
@@ -85,25 +92,17 @@ def _whole_names(name: str) -> str:
     return f"Families are: {', '.join(_FAMILIES)}."
 
 
-def _factory(module_name: str, attribute: str) -> Callable[..., Any]:
-    if not _is_module(module_name):
+def _factory(name: str) -> Callable[..., Any]:
+    module_name = name.partition(":")[0]
+    if not is_module(module_name):
         raise UnknownEnvError(
             f"{module_name!r} is neither a family ({', '.join(_FAMILIES)}) nor a module that can be imported from "
             f"here. {did_you_mean(module_name, _FAMILIES)}"
         )
-    module = importlib.import_module(module_name)
-    function = getattr(module, attribute, None)
-    if not callable(function):
-        known = [each for each, value in vars(module).items() if callable(value) and not each.startswith("_")]
-        raise UnknownEnvError(f"module {module_name!r} has no function {attribute!r}. {did_you_mean(attribute, known)}")
-    return function
-
-
-def _is_module(name: str) -> bool:
     try:
-        return importlib.util.find_spec(name) is not None
-    except (ModuleNotFoundError, ValueError):
-        return False
+        return import_function(name)
+    except UnknownFunctionError as error:
+        raise UnknownEnvError(str(error)) from None
 
 
 _FAMILIES = {

@@ -1,14 +1,11 @@
 """Statistics of one layer that take in one chunk after another, so that a recording need not fit into memory."""
 
-from typing import Any
-
 import numpy as np
+
+from nnx_ppo.recordings.dimensions import Dimensions
 
 MANTISSA_BITS = 11
 """Bits of the mantissa that tell the bins of :class:`Magnitudes` apart."""
-
-MAX_CORRELATED_UNITS = 2048
-"""Layers with more units get no participation ratio, which needs the covariance of all pairs."""
 
 SATURATED_AT = 0.95
 """Magnitude from which on a value of a layer bounded by 1 counts as saturated."""
@@ -43,7 +40,7 @@ class Magnitudes:
 
 
 class Units:
-    """Moments, extremes and covariance of every unit of a layer, and its largest value.
+    """Moments and extremes of every unit of a layer, its largest value, and its dimensions.
 
     Attributes:
         n: samples, of all environments together.
@@ -63,9 +60,7 @@ class Units:
         self.near_bound = np.zeros(n_units)
         self.peak: tuple[float, int, int, int] | None = None
         self.magnitudes = Magnitudes()
-        wanted = 1 < n_units <= MAX_CORRELATED_UNITS
-        self._products = np.zeros((n_units, n_units)) if wanted else None
-        self._offset: Any = None
+        self._dimensions = Dimensions(n_units)
 
     def add(self, x: np.ndarray, valid: np.ndarray, first_step: int) -> None:
         """Take in a chunk.
@@ -90,19 +85,15 @@ class Units:
         self.high = np.maximum(self.high, np.where(finite, samples, -np.inf).max(axis=0))
         self.absolute += np.where(finite, magnitude, 0.0).sum(axis=0)
         self.near_bound += (finite & (magnitude >= SATURATED_AT)).sum(axis=0)
-        self._add_products(samples, finite)
+        if not self.n_nonfinite:
+            self._dimensions.add(samples)
 
     def participation_ratio(self) -> float:
         """``tr(C)^2 / tr(C^2)`` of the covariance over units: how many directions the activity fills.
 
-        NaN for one unit, more than :data:`MAX_CORRELATED_UNITS`, a layer that never moves, and values that are not
-        finite.
+        NaN for one unit, a layer that never moves, and values that are not finite.
         """
-        if self._products is None or self.n < 2 or self.n_nonfinite:
-            return float("nan")
-        shift = (self.mean - self._offset)[:, None]
-        covariance = self._products / self.n - shift * shift.T
-        return participation_ratio(covariance)
+        return float("nan") if self.n_nonfinite else self._dimensions.participation_ratio()
 
     def _find_peak(self, magnitude: np.ndarray, samples: np.ndarray, envs: np.ndarray, steps: np.ndarray) -> None:
         sample, unit = np.unravel_index(np.argmax(magnitude), magnitude.shape)
@@ -121,22 +112,3 @@ class Units:
         self.square += square.sum(axis=0) + difference**2 * self.count * count / total
         self.mean += difference * count / total
         self.count += count
-
-    def _add_products(self, samples: np.ndarray, finite: np.ndarray) -> None:
-        if self._products is None or self.n_nonfinite:
-            return
-        if self._offset is None:
-            # Products around a typical value lose no digits to a large mean.
-            self._offset = samples.mean(axis=0)
-        centred = samples - self._offset
-        self._products += centred.T @ centred
-
-
-def participation_ratio(covariance: np.ndarray) -> float:
-    """``tr(C)^2 / tr(C^2)``: 1 where one direction has all the variance, the number of units where all have the same.
-
-    Args:
-        covariance: ``[U, U]``.
-    """
-    total = float(np.sum(covariance**2))
-    return float(np.trace(covariance) ** 2 / total) if total > 0 else float("nan")

@@ -6,6 +6,7 @@ import pathlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from nnx_ppo.recordings.chunk_files import has_its_checksum
 from nnx_ppo.recordings.reading import open_recording
 
 
@@ -77,11 +78,4 @@ def _damaged_chunks(folder: pathlib.Path, array: Any) -> Iterator[str]:
         elif not file.is_file():  # Zarr reads a missing chunk as zeros
             yield f"{name} is missing"
         else:
-            yield "" if _has_its_checksum(file.read_bytes()) else f"{name} does not have its checksum"
-
-
-def _has_its_checksum(stored: bytes) -> bool:
-    """Whether the last four bytes are the CRC32C of the others, little-endian, as Zarr's codec of that name writes."""
-    import google_crc32c
-
-    return len(stored) > 4 and google_crc32c.value(stored[:-4]) == int.from_bytes(stored[-4:], "little")
+            yield "" if has_its_checksum(file) else f"{name} does not have its checksum"

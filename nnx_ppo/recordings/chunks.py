@@ -150,13 +150,11 @@ def _compiled(
         t, progress, rows = jax.lax.while_loop(unfinished, body, (jnp.int32(0), progress, empty))
         return progress, rows, t
 
-    def rows(variables: Any, key: jax.Array) -> Any:
-        def one(variables: Any, key: jax.Array) -> Any:
-            return _round(advance(variables, start(variables, key), jnp.int32(NEVER))[1], {}, dtype)[0]
+    def first_row(variables: Any, key: jax.Array) -> Any:
+        return _round(advance(variables, start(variables, key), jnp.int32(NEVER))[1], {}, dtype)[0]
 
-        return jax.eval_shape(one, variables, key)
-
-    return quick_jit(start), quick_jit(chunk), rows
+    # A second recording finds the shapes in the cache of traced functions, where jax.eval_shape would trace again.
+    return quick_jit(start), quick_jit(chunk), jax.jit(first_row).eval_shape
 
 
 def _row(step: Step, progress: Progress, valid_below: jax.Array, extras: Extras) -> dict[str, Any]:

@@ -44,7 +44,7 @@ def plot_learning_curves(curves: Mapping[str, Curve], ylabel: str, title: str = 
     """Draw several learning curves into one panel.
 
     Args:
-        curves: by the name for the legend.
+        curves: by the name for the legend; a single one that is named like the axis gets none.
         ylabel: what the curves show.
         title: title of the figure.
 
@@ -64,7 +64,8 @@ def plot_learning_curves(curves: Mapping[str, Curve], ylabel: str, title: str = 
     axes.xaxis.set_major_locator(_few_ticks())
     axes.xaxis.set_major_formatter(_thousands())
     axes.grid(alpha=0.3)
-    axes.legend(loc="best", frameon=False)
+    if list(curves) != [ylabel]:
+        axes.legend(loc="best", frameon=False)
     return figure
 
 
@@ -94,7 +95,8 @@ def plot_learning_curve(steps: Any, reward: Any, low: Any = None, high: Any = No
 def plot_activations(activations: Mapping[str, Any], dones: Any, env: int = 0, title: str = "") -> "Figure":
     """Draw a heat map, units over time, of each layer during one episode.
 
-    The colours of a layer are centred on 0 and end at the 99th percentile of its absolute activations.
+    The colours of a layer are centred on 0 and end at the 99th percentile of its absolute activations; where values
+    lie beyond, the bar of colours ends in an arrow.
 
     Args:
         activations: flat canonical path to array ``[T, N, ...]``; layers without unit axis are left out.
@@ -133,8 +135,16 @@ def _draw_layer(axes: "Axes", path: str, x: np.ndarray) -> None:
     axes.set_ylabel("unit", fontsize=8)
     axes.set_yticks(sorted({0, x.shape[1] - 1}))
     axes.tick_params(labelsize=8)
-    bar = axes.figure.colorbar(image, ax=axes, pad=0.01, aspect=8, ticks=[-limit, 0, limit], format="%.2g")
+    bar = axes.figure.colorbar(
+        image, ax=axes, pad=0.01, aspect=8, ticks=[-limit, 0, limit], format="%.2g", extend=extend(x, limit)
+    )
     bar.ax.tick_params(labelsize=7)
+
+
+def extend(x: np.ndarray, limit: float) -> str:
+    """Which ends of a bar of colours that covers ``-limit`` to ``limit`` get an arrow, as values lie beyond them."""
+    below, above = bool((x < -limit).any()), bool((x > limit).any())
+    return {(False, False): "neither", (True, False): "min", (False, True): "max", (True, True): "both"}[below, above]
 
 
 def new_figure(size: tuple[float, float]) -> "Figure":

@@ -51,6 +51,7 @@ class Recording:
 
         Raises:
             KeyError: there is no such layer; names near ones.
+            IndexError: the steps or environments begin beyond the last one.
         """
         if path not in self.layers:
             near = near_names(path, self.layers) or list(self.layers)
@@ -67,11 +68,14 @@ class Recording:
 
         Raises:
             KeyError: there is no such array; names near ones.
+            IndexError: the steps or environments begin beyond the last one.
             ValueError: what is on disk is damaged.
         """
         if path not in self._arrays:
             near = near_names(path, self._arrays) or list(self._arrays)
             raise KeyError(f"{self.path} has no array {path!r}; near names: {near}.")
+        self._require_within("steps", steps, self.n_steps)
+        self._require_within("environments", envs, self.n_envs)
         try:
             return self._arrays[path][steps, envs]
         except (ValueError, RuntimeError) as error:
@@ -105,6 +109,12 @@ class Recording:
     def arrays(self) -> Iterator[Any]:
         """All arrays, as Zarr opens them."""
         yield from self._arrays.values()
+
+    def _require_within(self, what: str, chosen: slice | int, n: int) -> None:
+        """Refuse what NumPy would answer with an empty array."""
+        first = chosen.start if isinstance(chosen, slice) else chosen
+        if first is not None and (first >= max(n, 1) or (isinstance(chosen, int) and first < -n)):
+            raise IndexError(f"{self.path} has {n} {what}, numbered from 0; asked was for those from {first} on.")
 
     def to_tree(self) -> Any:
         """Open the store with ``xarray.open_datatree``; nothing is read before it is used."""

@@ -21,12 +21,16 @@ from nnx_ppo.recordings import layout
 from nnx_ppo.recordings.chunks import NEVER, Program
 from nnx_ppo.recordings.extra import analysis_packages
 from nnx_ppo.recordings.extra_fields import Extras
+from nnx_ppo.recordings.freeing import returning_memory
 from nnx_ppo.recordings.progress import RecordingProgress
 from nnx_ppo.recordings.reading import Recording, open_recording
 from nnx_ppo.recordings.store import RecordingWriter, require_free
 from nnx_ppo.recordings.summary import in_network_order
 
+LARGEST_ARRAY_BYTES = 4 * 2**20
+"""Of a chunk: large enough that a file takes longer to compress than to make, small enough for processor caches."""
 CHUNK_BYTES = 64 * 2**20
+"""Of a chunk, all arrays together."""
 MAX_CHUNK_STEPS = 10_000
 DTYPES = ("float16", "bfloat16", "float32")
 PACKAGES = ("nnx-ppo", "jax", "flax", "numpy", "zarr")
@@ -85,7 +89,7 @@ def record(
             like the reward; everything else is of the state that the observation shows.
         dtype: round layers to ``"float16"`` or ``"bfloat16"`` (or float64 ones to ``"float32"``); the largest error of
             each layer is in the attribute ``rounding_error`` of the store.
-        chunk_steps: steps of a chunk; by default as many as fit in 64 MiB.
+        chunk_steps: steps of a chunk; by default as many as make its largest array 4 MiB, and all at most 64 MiB.
         replace: put the recording in the place of one that exists, once it is complete.
         attributes: what else to note in the store, anything that JSON can hold: configuration, checkpoint.
         show_progress: draw a progress bar on standard error, where that is a terminal.
@@ -133,12 +137,14 @@ def record(
     chunk_steps = chunk_steps or _chunk_steps(rows, n_steps)
     about = _attributes(env, network, n_envs, key, reset, dtype, n_episodes) | dict(attributes or {})
     with (
+        returning_memory(),
         RecordingWriter(path, rows, chunk_steps=chunk_steps, attributes=about, replace=replace) as writer,
         RecordingProgress(n_envs, n_steps, n_episodes, show=show_progress) as progress,
     ):
         for rows, rounding in _run(program(chunk_steps), key, chunk_steps, n_steps, n_episodes, reset):
             writer.append(rows, {"rounding_error": rounding} if dtype else {})
             progress.update(rows)
+            del rows  # or this chunk would live until the one after the next is on its way
         progress.verifying()
         writer.finish()
     return open_recording(path)
@@ -201,8 +207,9 @@ def _extras(extras: ExtraFields) -> Extras:
 
 
 def _chunk_steps(rows: Any, n_steps: int | None) -> int:
-    row_bytes = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(rows))
-    return max(1, min(CHUNK_BYTES // row_bytes, MAX_CHUNK_STEPS, n_steps or MAX_CHUNK_STEPS))
+    sizes = [leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(rows)]
+    limits = (LARGEST_ARRAY_BYTES // max(sizes), CHUNK_BYTES // sum(sizes), MAX_CHUNK_STEPS, n_steps or MAX_CHUNK_STEPS)
+    return max(1, min(limits))
 
 
 def _attributes(

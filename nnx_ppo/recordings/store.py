@@ -2,7 +2,8 @@
 
 Rows are appended a chunk at a time. What a reader sees is one file, the metadata of the root, which holds the shapes of
 all arrays and is replaced as a whole after each chunk; a writer that dies in between has changed nothing that is seen.
-Every chunk carries a checksum (CRC32C), and all are read back before the recording counts as finished.
+Every chunk carries a checksum (CRC32C), and all are read back before the recording counts as finished. Zarr makes the
+store and reads it; the bytes of chunks, of which there may be very many, are written without it.
 """
 
 import concurrent.futures
@@ -10,7 +11,6 @@ import contextlib
 import os
 import pathlib
 import shutil
-import warnings
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
@@ -19,8 +19,9 @@ import numpy as np
 
 from nnx_ppo.recordings import layout
 from nnx_ppo.recordings.check import check_recording
+from nnx_ppo.recordings.chunk_files import CHUNK_NAMES, chunk_name, codecs, write_chunk
 from nnx_ppo.recordings.extra import analysis_packages
-from nnx_ppo.recordings.freeing import return_free_memory
+from nnx_ppo.recordings.root_metadata import RootMetadata
 
 
 class RecordingError(ValueError):
@@ -53,6 +54,7 @@ class RecordingWriter:
         analysis_packages()
         self.path = path
         self._places = layout.places(rows)
+        self._chunk_steps = chunk_steps
         self._aside = _beside(path, "partial")
         self._old = _beside(path, "old")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -60,12 +62,18 @@ class RecordingWriter:
         try:
             _recover(path, self._aside, self._old)
             require_free(path, replace)
-            self.folder = self._create(chunk_steps, attributes)
+            try:
+                self.folder = self._create(attributes)
+            except BaseException:  # of a full disk, say, which keeps even an empty store from being made
+                shutil.rmtree(self._aside, ignore_errors=True)
+                raise
         except BaseException:
             self._release()
             raise
-        self._pool = concurrent.futures.ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1))
+        # Half of the processors for the compressor, half for the simulator.
+        self._pool = concurrent.futures.ThreadPoolExecutor(max_workers=n_threads())
         self.n_steps = 0
+        self._finished = False
 
     def __enter__(self) -> "RecordingWriter":
         return self
@@ -76,6 +84,9 @@ class RecordingWriter:
         self._pool.shutdown(wait=True)
         if error is not None and not isinstance(error, GeneratorExit):
             error.add_note(f"The first {self.n_steps:,} steps of the recording are complete in {self.folder}.")
+        if not self._finished:
+            with contextlib.suppress(OSError):  # of a full disk, say: readers of the root need no more
+                self._metadata.commit_arrays(self.n_steps)
         self._release()
 
     def append(self, rows: Mapping[str, Mapping[str, np.ndarray]], attributes: Mapping[str, Any] | None = None) -> None:
@@ -84,12 +95,19 @@ class RecordingWriter:
         Args:
             rows: as in the constructor, with values.
             attributes: what to add to the attributes of the root.
+
+        Raises:
+            ValueError: the chunk before was shorter than the others.
         """
-        tasks = [self._pool.submit(self._write, key, rows[key[0]][key[1]]) for key in self._places]
-        (n_steps,) = {task.result() for task in tasks}
-        _publish(self.folder, {"complete_steps": n_steps, **(attributes or {})})
-        self.n_steps = n_steps
-        return_free_memory()
+        chunk, begun = divmod(self.n_steps, self._chunk_steps)
+        if begun:
+            raise ValueError(
+                f"after a chunk of {begun} steps, and not {self._chunk_steps}, the recording is at its end."
+            )
+        tasks = [self._pool.submit(self._write, key, chunk, rows[key[0]][key[1]]) for key in self._places]
+        (n_rows,) = {task.result() for task in tasks}
+        self._metadata.commit(self.n_steps + n_rows, {"complete_steps": self.n_steps + n_rows, **(attributes or {})})
+        self.n_steps += n_rows
 
     def finish(self, attributes: Mapping[str, Any] | None = None) -> None:
         """Read every chunk back, mark the recording as finished, and put it in its place.
@@ -105,47 +123,46 @@ class RecordingWriter:
             raise RecordingError(
                 f"{self.folder} is damaged right after it was written: {'; '.join(report.damage)}. Check the disk."
             )
-        _publish(self.folder, {**(attributes or {}), "finished": True})
+        self._metadata.commit_arrays(self.n_steps)
+        self._metadata.commit(self.n_steps, {**(attributes or {}), "finished": True})
+        self._finished = True
         if self.folder != self.path:
             os.replace(self.path, self._old)
             os.replace(self.folder, self.path)
             shutil.rmtree(self._old)
             self.folder = self.path
 
-    def _create(self, chunk_steps: int, attributes: Mapping[str, Any]) -> pathlib.Path:
+    def _create(self, attributes: Mapping[str, Any]) -> pathlib.Path:
         """Make the empty store beside the path, then move it there if the path is free."""
         import zarr
 
         shutil.rmtree(self._aside, ignore_errors=True)
-        # Half of the processors for the compressor, half for the simulator. Every thread of Zarr's keeps the memory of
-        # the largest chunk that it has seen.
-        with zarr.config.set({"threading.max_workers": max(1, (os.cpu_count() or 1) // 2)}):
-            root = zarr.create_group(self._aside, attributes=_root_attributes(self._places, attributes))
-            for place in self._places.values():
-                _create_array(root, place, chunk_steps)
-            _publish(self._aside, {})
-        folder = self._aside
-        if not self.path.exists():
-            os.rename(self._aside, self.path)
-            folder = self.path
-        root = zarr.open_group(folder, mode="r+", use_consolidated=False)
-        # A chunk of zeros is written too, so that a missing one can be told from it.
-        config: Any = {"write_empty_chunks": True}
-        arrays = {key: root.get(place.path) for key, place in self._places.items()}
-        self._arrays = {
-            key: array.with_config(config) for key, array in arrays.items() if isinstance(array, zarr.Array)
-        }
-        return folder
+        root = zarr.create_group(self._aside, attributes=_root_attributes(self._places, attributes))
+        for place in self._places.values():
+            _create_array(root, place, self._chunk_steps)
+        self._metadata = RootMetadata(self._aside)
+        if self.path.exists():
+            return self._aside
+        os.rename(self._aside, self.path)
+        self._metadata.moved(self.path)
+        return self.path
 
-    def _write(self, key: tuple[str, str], rows: np.ndarray) -> int:
-        array = self._arrays[key]
-        array.append(np.asarray(rows, dtype=self._places[key].dtype), axis=0)
-        return array.shape[0]
+    def _write(self, key: tuple[str, str], chunk: int, rows: np.ndarray) -> int:
+        place = self._places[key]
+        if rows.size:  # Zarr has no file for a chunk without values
+            file = self.folder / place.path / chunk_name(chunk, rows.ndim)
+            write_chunk(file, np.asarray(rows, dtype=place.dtype.newbyteorder("<")), self._chunk_steps)
+        return len(rows)
 
     def _release(self) -> None:
         with contextlib.suppress(OSError):
             os.unlink(self._lock.lock_file)
         self._lock.release()
+
+
+def n_threads() -> int:
+    """Chunks of arrays that are compressed and written at a time."""
+    return max(1, min(8, (os.cpu_count() or 1) // 2))
 
 
 def require_free(path: pathlib.Path, replace: bool) -> None:
@@ -187,30 +204,16 @@ def _root_attributes(
 
 
 def _create_array(root: Any, place: layout.ArrayPlace, chunk_steps: int) -> None:
-    from zarr.codecs import BloscCodec, Crc32cCodec
-
     root.create_array(
         place.path,
         shape=(0, *place.shape),
         chunks=(chunk_steps, *(max(1, n) for n in place.shape)),
         dtype=place.dtype,
-        # The fastest compressor that is any good at floats: see the measurements in the docs.
-        compressors=(BloscCodec(cname="lz4", clevel=1, shuffle="bitshuffle"), Crc32cCodec()),
+        compressors=codecs(),
+        chunk_key_encoding=CHUNK_NAMES,
         dimension_names=place.dims,
         attributes={"path": place.label},
     )
-
-
-def _publish(folder: pathlib.Path, attributes: Mapping[str, Any]) -> None:
-    """Let readers see the arrays as they are now, and only then the attributes."""
-    import zarr
-
-    with warnings.catch_warnings():
-        # Zarr warns that other implementations may not know metadata in one file; they then read it array by array.
-        warnings.simplefilter("ignore")
-        root = zarr.consolidate_metadata(folder)
-    if attributes:
-        root.attrs.update(attributes)
 
 
 def _beside(path: pathlib.Path, what: str) -> pathlib.Path:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nnx_ppo.recordings.components import principal_components
-from nnx_ppo.recordings.plots import DIVERGING, LINE, new_figure
+from nnx_ppo.recordings.plots import DIVERGING, LINE, extend, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -64,7 +64,7 @@ def plot_heat_map(
         axes.axvline(event * scale, color=EVENT, linewidth=0.8, linestyle="--")
     axes.set(xlabel=time_label(time_step), ylabel=_SORTED[sort], title=title)
     axes.set_yticks(sorted({0, x.shape[1] - 1}))
-    figure.colorbar(image, ax=axes, pad=0.01, label="z-score" if normalize else "activation", extend="both")
+    figure.colorbar(image, ax=axes, pad=0.01, label="z-score" if normalize else "activation", extend=extend(x, limit))
     return figure
 
 
@@ -150,6 +150,8 @@ def plot_histograms(activations: Mapping[str, Any], valid: Any, *, n_bins: int =
     """
     if not activations:
         raise ValueError("there is no layer to draw: activations is empty.")
+    from matplotlib.ticker import NullFormatter
+
     n_columns = min(3, len(activations))
     n_rows = -(-len(activations) // n_columns)
     figure = new_figure((3.2 * n_columns, 0.6 + 2.0 * n_rows))
@@ -159,6 +161,8 @@ def plot_histograms(activations: Mapping[str, Any], valid: Any, *, n_bins: int =
         axes.hist(values[np.isfinite(values)], bins=n_bins, color=LINE, log=True)
         axes.set_title(short(path), fontsize=9)
         axes.locator_params(axis="x", nbins=4)
+        axes.set_ylim(bottom=0.5)  # one sample is seen, and a power of ten is on every axis
+        axes.yaxis.set_minor_formatter(NullFormatter())
         axes.tick_params(labelsize=8)
     for axes in panels[len(activations) :]:
         axes.set_visible(False)

@@ -155,7 +155,7 @@ def test_tensorboard_holds_every_scalar_at_its_step(tmp_path):
 
 def wandb_records(folder: pathlib.Path) -> list[Any]:
     """Records of an offline run; its file is written by another process, which may lag behind."""
-    (path,) = folder.glob("wandb/offline-run-*/*.wandb")
+    (path,) = folder.rglob("*.wandb")
     deadline = time.monotonic() + 20
     while True:
         records = wandb_records_now(path)

@@ -52,7 +52,11 @@ def test_a_fit_is_found_without_compiling_and_without_touching_the_network():
         (RandomEnds(), ports(action_size=3), r"takes actions float32\[2\], the network gives float32\[3\]. Set the"),
         (
             DiscreteActionReward(), make_mlp_actor_critic(1, 2, [4], [4], nnx.Rngs(0)),
-            r"int32\[\], the network gives float32\[2\]",
+            r"int32\[\], the network gives float32\[2\]\. Sample from categories: discrete_actions=True",
+        ),
+        (
+            RandomEnds(), make_mlp_actor_critic(3, 2, [4], [4], nnx.Rngs(0), discrete_actions=True),
+            r"float32\[2\], the network gives int32\[\]\. Sample real numbers: discrete_actions=False",
         ),
         (
             RandomEnds(trees=True), make_mlp_actor_critic({"near": 3, "far": {"x": 2}}, 3, [4], [4], nnx.Rngs(0)),

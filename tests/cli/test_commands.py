@@ -133,7 +133,7 @@ def test_a_missing_package_is_found_out_before_anything_is_written(tmp_path, mon
 
 def test_plot_draws_a_run_that_train_made(run, capsys):
     main(["plot", str(run)])
-    assert (run / "learning_curve.png").read_bytes().startswith(b"\x89PNG")
+    assert (run / "plots" / "eval_episode_reward_mean.png").read_bytes().startswith(b"\x89PNG")
     assert "96" in capsys.readouterr().out
 
 
@@ -243,12 +243,12 @@ def test_a_bug_keeps_its_traceback(kind, run, monkeypatch):
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_saves_everything_and_says_how_to_go_on(tmp_path, signum, code):
     program = "from nnx_ppo.cli import main; main()"
-    words = ["train", *TINY, "--out", str(tmp_path / "run"), "--ppo.total-steps", str(10**9)]
+    words = ["train", *TINY, "--out", str(tmp_path / "the run"), "--ppo.total-steps", str(10**9)]
     environment = {**os.environ, "JAX_COMPILATION_CACHE_DIR": jax.config.jax_compilation_cache_dir}
     process = subprocess.Popen(
         [sys.executable, "-c", program, *words], cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True
     )
-    log = tmp_path / "run" / "metrics.jsonl"
+    log = tmp_path / "the run" / "metrics.jsonl"
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline and process.poll() is None and not (log.exists() and log.stat().st_size > 5000):
         time.sleep(0.1)
@@ -256,9 +256,9 @@ def test_a_signal_saves_everything_and_says_how_to_go_on(tmp_path, signum, code)
     _, err = process.communicate(timeout=60)
     assert process.returncode == code, err
     assert f"{signal.Signals(signum).name}: saving after this iteration" in err
-    assert f"Go on with: nnx-ppo train --resume {tmp_path / 'run'}" in err
+    assert f"Go on with: nnx-ppo train --resume '{tmp_path / 'the run'}'" in err
     assert "Traceback" not in err
-    folder = RunFolder.open(tmp_path / "run")
+    folder = RunFolder.open(tmp_path / "the run")
     rows = [row["steps"] for row in folder.metrics()]
     assert latest_checkpoint(folder.checkpoints) == folder.checkpoints / f"step_{rows[-1]:010d}"
     assert rows == list(range(0, rows[-1] + 1, 32))

@@ -65,7 +65,7 @@ def test_a_users_function_is_called_with_environment_and_rngs(tmp_path, monkeypa
     assert network[1]["action"][0].linear.kernel.shape[-1] == 7
     with pytest.raises(ValueError, match=r"wrong\(env, rngs\) must return a StatefulModule, got int"):
         build_network(NetworkConfig(kind="my_networks:wrong"), env, seed=0)
-    with pytest.raises(ValueError, match=r"has no function 'smal'; it has .*small"):
+    with pytest.raises(ValueError, match=r"has no function 'smal'. Did you mean small"):
         build_network(NetworkConfig(kind="my_networks:smal"), env, seed=0)
     with pytest.raises(ValueError, match="no module 'no_such_module'"):
         build_network(NetworkConfig(kind="no_such_module:f"), env, seed=0)

@@ -24,6 +24,11 @@ def make_run(path, values, *, seed=0, env="probe:memory_cue", metric=REWARD, **m
     return folder
 
 
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
 @pytest.fixture
 def drawn(monkeypatch):
     """Curves that were handed over to be drawn."""
@@ -62,7 +67,7 @@ def test_a_single_run_has_the_middle_half_of_its_episodes(tmp_path, drawn):
     main(["plot", str(tmp_path / "run")])
     curve = drawn["run"]
     assert (list(curve.low), list(curve.high)) == ([0.0, 3.0], [2.0, 5.0])
-    assert (tmp_path / "run" / "learning_curve.png").is_file()
+    assert (tmp_path / "run" / "plots" / "eval_episode_reward_mean.png").is_file()
 
 
 def test_what_was_logged_again_after_a_resume_counts_as_logged_then(tmp_path, drawn):
@@ -103,7 +108,7 @@ def test_mistakes_are_one_message(tmp_path, capsys):
     assert "is no run folder" in fails(capsys, "plot", str(tmp_path / "none"))
     assert "train with --log jsonl" in fails(capsys, "plot", str(empty.path))
     message = fails(capsys, "plot", str(tmp_path / "a"), "--metric", "eval/episode_reward/maen")
-    assert "has logged no 'eval/episode_reward/maen'; it has eval/episode_reward/mean" in message
+    assert "has logged no 'eval/episode_reward/maen'. Did you mean eval/episode_reward/mean?" in message
     assert "no step in common" in fails(capsys, "plot", str(tmp_path / "a"), str(tmp_path / "b"))
     assert "unrecognized" in fails(capsys, "plot", str(tmp_path / "a"), "--smooth", "3").lower()
 
@@ -114,3 +119,61 @@ def test_configurations_that_differ_are_not_averaged(tmp_path):
     config = dataclasses.replace(config, reward_scale=0.5)
     runs.append(RunFolder.create(tmp_path / "2", config))
     assert [len(members) for members in plot_module.group_by_seed(runs).values()] == [2, 1]
+
+
+def test_copies_of_a_run_count_once(tmp_path, capsys, drawn):
+    make_run(tmp_path / "copy", [(0, 1.0)], seed=3)
+    make_run(tmp_path / "whole", [(0, 1.0), (10, 5.0)], seed=3)
+    make_run(tmp_path / "other", [(0, 3.0), (10, 7.0)], seed=4)
+    names = [str(tmp_path / name) for name in ("copy", "whole", "other", "other")]
+    main(["plot", *names])
+    curve = drawn["whole (2 seeds)"]
+    assert (list(curve.mean), list(curve.low)) == ([2.0, 6.0], [1.0, 5.0])
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"{names[0]} has the configuration and the seed of {names[1]}: it is a copy, and does not count." in said
+    assert f"{names[2]} has the configuration and the seed of {names[2]}" in said
+    main(["plot", names[2], names[2]])
+    assert list(drawn["other"].low or ()) == []
+
+
+def test_nothing_of_another_picture_is_written_over(tmp_path, capsys):
+    runs = [str(make_run(tmp_path / str(i), [(0, float(i))], seed=i).path) for i in range(2)]
+    mine = tmp_path / "0" / "learning_curve.png"
+    mine.write_text("the picture of the demo")
+    main(["plot", runs[0]])
+    main(["plot", runs[0]])  # from the log of the run alone, so that it is drawn anew
+    assert mine.read_text() == "the picture of the demo"
+    main(["plot", *runs])
+    assert (tmp_path / "learning_curves.png").is_file()
+    assert "learning_curves.png exists" in fails(capsys, "plot", *runs)
+    message = fails(capsys, "plot", runs[0], "--out", str(mine))
+    assert "exists: choose another place with --out, or write over it with --replace." in message
+    main(["plot", runs[0], "--out", str(mine), "--replace"])
+    assert mine.read_bytes().startswith(b"\x89PNG")
+
+
+def test_bars_have_one_scale_and_rows_left_out_are_counted(tmp_path, capsys, monkeypatch):
+    make_run(tmp_path / "low", [(i, i / 10) for i in range(0, 400, 10)])
+    make_run(tmp_path / "high", [(0, 100.0), (10, 50.0)], env="probe:counting")
+    monkeypatch.setenv("COLUMNS", "120")
+    main(["plot", "low", "high"])
+    printed = capsys.readouterr().out
+    scale = "bar: from 0 to 100, the same in all tables"
+    assert printed.count(scale) == 2
+    assert printed.count(f"{scale}; 12 of 40 rows") == 1
+    bars = [line.count("█") for line in printed.splitlines() if "█" in line or " 50 " in line]
+    assert max(bars) == 30
+    assert 15 in bars
+    main(["plot", "high"])
+    assert "bar: from 50 to 100 " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("columns", ["40", "80"])
+def test_tables_fit_on_the_screen(tmp_path, capsys, monkeypatch, columns):
+    make_run(tmp_path / "run", [(i * 10**6, -1234.5 * i) for i in range(20)])
+    monkeypatch.setenv("COLUMNS", columns)
+    main(["plot", "run"])
+    table = capsys.readouterr().out.splitlines()[:-1]
+    assert max(map(len, table)) <= int(columns)
+    assert any("19,000,000" in line and "-2.346e+04" in line for line in table)
+    assert any("█" in line for line in table)

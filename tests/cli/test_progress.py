@@ -1,10 +1,27 @@
 """The progress bar says what it is busy with, the reward, the speed and the time left."""
 
 import io
+import time
 
+import pytest
 from rich.console import Console
 
 from nnx_ppo.cli.progress import TrainingProgress
+
+
+@pytest.mark.parametrize("width", [40, 74, 75])
+def test_nothing_is_cut_off_on_a_narrow_terminal(width):
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=width, color_system=None)
+    with TrainingProgress(10**9, console) as progress:
+        progress.on_phase("evaluating")
+        progress.log({"eval/episode_reward/mean": -12345.6}, 10**8)
+        progress._progress.refresh()
+    text = screen.getvalue()
+    assert "…" not in text
+    assert "evaluating" in text
+    assert "10%" in text
+    assert "reward -12,345.6" in text
 
 
 def test_a_terminal_sees_phase_reward_speed_and_time_left():
@@ -58,3 +75,20 @@ def test_numbers_that_are_not_finite_are_pointed_out_once():
         progress.log({"nonfinite": 3.0}, 20)
         progress.log({"nonfinite": 3.0}, 30)
     assert console.file.getvalue().count("Warning: 3 numbers of the training log are not finite at 20 steps") == 1
+
+
+def test_a_file_gets_a_line_now_and_then_between_evaluations(monkeypatch, capsys):
+    monkeypatch.setattr("nnx_ppo.recordings.progress.SECONDS_BETWEEN_LINES", 0.02)
+    with TrainingProgress(1000, Console(file=io.StringIO())) as progress:
+        progress.on_phase("compiling")
+        seen, deadline = "", time.monotonic() + 20
+        while "compiling, 0:00 so far" not in seen and time.monotonic() < deadline:
+            time.sleep(0.02)
+            seen += capsys.readouterr().err
+        progress.on_phase("training")
+        progress.log({"losses/total": 1.0}, 300)
+        while "300" not in seen and time.monotonic() < deadline:
+            time.sleep(0.02)
+            seen += capsys.readouterr().err
+    assert "compiling, 0:00 so far" in seen
+    assert "training: 300 of 1,000 steps, 0:00 so far" in seen

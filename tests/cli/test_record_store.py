@@ -72,6 +72,14 @@ def test_inspect_prints_the_health_of_each_layer(store, capsys):
     assert "heads/action/0" in printed
 
 
+def test_a_narrow_screen_breaks_lines_and_leaves_nothing_out(store, monkeypatch, capsys):
+    main(["inspect", str(store)])
+    wide = capsys.readouterr().out
+    monkeypatch.setenv("COLUMNS", "40")
+    main(["inspect", str(store)])
+    assert capsys.readouterr().out == wide
+
+
 def test_inspect_reads_files_too(run, capsys):
     main(["record", str(run), "--out", str(run / "r.npz"), "--n-envs", "2", "--max-steps", "3"])
     capsys.readouterr()
@@ -87,7 +95,7 @@ def test_inspect_reads_files_too(run, capsys):
 def test_check_finds_damage_and_exits_with_1(store, capsys):
     main(["check", str(store)])
     assert "Every chunk has its checksum." in capsys.readouterr().out
-    file = store / "layers" / "memory" / "activation" / "c" / "0" / "0" / "0"
+    file = store / "layers" / "memory" / "activation" / "c.0.0.0"
     contents = bytearray(file.read_bytes())
     file.write_bytes(contents[:-1] + bytes([contents[-1] ^ 1]))
     message = fails(capsys, "check", str(store), code=1)

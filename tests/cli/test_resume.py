@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -11,14 +12,16 @@ from flax import nnx
 
 from nnx_ppo.algorithms.checkpoint_files import CheckpointError, DamagedCheckpointError, complete_checkpoints
 from nnx_ppo.algorithms.checkpointing import make_checkpoint_fn
-from nnx_ppo.algorithms.loggers import JsonLinesLogger
+from nnx_ppo.algorithms.loggers import JsonLinesLogger, WandbLogger
 from nnx_ppo.algorithms.ppo import new_training_state
-from nnx_ppo.cli import load_policy, main
+from nnx_ppo.cli import load_policy, main, training_run
 from nnx_ppo.cli.restore import restore_run
 from nnx_ppo.cli.resume import load_newest, rates_at
 from nnx_ppo.cli.run_config import with_total_steps
+from nnx_ppo.cli.run_description import changed_fields
 from nnx_ppo.cli.run_folder import RunFolder, RunFolderError
 from nnx_ppo.cli.training_run import resume_run
+from tests.algorithms.test_callbacks import history, wandb_records
 from tests.cli.test_commands import TINY, fails
 from tests.helpers import RandomEnds, assert_same_bits, bits, mlp
 
@@ -168,15 +171,44 @@ def test_only_one_process_trains_in_a_folder(half, capsys):
 
 def test_more_than_the_default_is_remembered(tmp_path):
     log = ["--log", "jsonl", "tensorboard", "wandb"]
-    folder = train(tmp_path / "run", "--total-steps", "32", *log)
+    folder = train(tmp_path / "run", "--total-steps", "64", *log)
     first = json.loads((folder.checkpoints / "step_0000000032" / "checkpoint.json").read_text())
-    resume_run(folder.path, 64)
-    second = json.loads((folder.checkpoints / "step_0000000064" / "checkpoint.json").read_text())
+    shutil.rmtree(folder.checkpoints / "step_0000000064")  # as a kill before it is written would leave it
+    resume_run(folder.path, 96)
+    second = json.loads((folder.checkpoints / "step_0000000096" / "checkpoint.json").read_text())
     assert second["log"]["wandb_run_id"] == first["log"]["wandb_run_id"]
     runs = list((folder.path / "wandb").glob("offline-run-*"))
     assert {path.name.rpartition("-")[2] for path in runs} == {first["log"]["wandb_run_id"]}
+    sent = [row["steps"] for path in sorted(runs) for row in history(wandb_records(path))]
+    assert sent == [0, 32, 64, 96]
     assert len(list((folder.path / "tensorboard").glob("events.*"))) == 2
-    assert [row["steps"] for row in folder.metrics()] == [0, 32, 64]
+    assert [row["steps"] for row in folder.metrics()] == [0, 32, 64, 96]
+
+
+@pytest.mark.parametrize(
+    ("resumed", "there", "after", "sent"),
+    [
+        (False, None, None, [32, 64, 96]),
+        (False, None, 64, [96]),
+        (True, 64, 64, [96]),
+        (True, 32, 64, [64, 96]),  # what the killed process had not got rid of is sent after all
+        (True, None, 64, [32, 64, 96]),
+        (True, 96, 64, [96]),
+    ],
+)
+def test_wandb_is_not_told_twice(monkeypatch, resumed, there, after, sent):
+    import wandb
+
+    rows: list[Any] = []
+    run = SimpleNamespace(
+        id="x", resumed=resumed, summary={} if there is None else {"steps": there}, log=rows.append,
+        define_metric=lambda *args, **kwargs: None, finish=lambda exit_code: None,
+    )  # fmt: skip
+    monkeypatch.setattr(wandb, "init", lambda **kwargs: run)
+    with WandbLogger(resume_after=after) as logger:
+        for steps in (32, 64, 96):
+            logger({"loss": 0.5}, steps)
+    assert [row["steps"] for row in rows] == sent
 
 
 def test_a_log_that_lost_rows_is_pointed_out(half, capsys):
@@ -193,6 +225,8 @@ def test_a_changed_network_is_refused(half, capsys):
     message = fails(capsys, "train", "--resume", str(half.path))
     assert "do not fit" in message
     assert "memory/cell" in message
+    assert "config.json has changed since: network.hidden_size was 4, is 5." in message
+    assert "config.json has changed since: network.hidden_size was 4, is 5." in fails(capsys, "eval", str(half.path))
     assert len(half.metrics()) == 4
 
 
@@ -265,3 +299,36 @@ def test_a_changed_config_is_named(half, capsys):
     assert "config.json is not what the checkpoint was trained with: ppo.discounting_factor was 0.99, is 0.5" in (
         " ".join(capsys.readouterr().err.split())
     )
+
+
+def test_a_changed_network_that_still_fits_is_named(half, capsys, monkeypatch):
+    config = json.loads((half.path / "config.json").read_text())
+    config["network"]["activation"] = "tanh"
+    config["env_args"]["delay"] = 2
+    config["reward_scale"] = 0.5
+    (half.path / "config.json").write_text(json.dumps(config))
+    names = "env_args was {'delay': 1}, is {'delay': 2}; network.activation was 'swish', is 'tanh'"
+    policy = load_policy(half.path)
+    err = " ".join(capsys.readouterr().err.split())
+    assert f"config.json is not what step_0000000096 was made with: {names}. The saved parameters act in what" in err
+    assert policy["heads"]["action"][0].activation is jax.numpy.tanh
+    load_policy(half.path, networks=policy)  # what the caller brings needs no config.json
+    assert capsys.readouterr().err == ""
+    config["env_args"]["delay"] = 1
+    (half.path / "config.json").write_text(json.dumps(config))
+    monkeypatch.setattr(training_run, "_train", lambda *args: None)
+    main(["train", "--resume", str(half.path)])
+    assert (
+        "config.json is not what the checkpoint was trained with: network.activation was 'swish', is 'tanh'; "
+        "reward_scale was 1.0, is 0.5. The run goes on with it."
+    ) in " ".join(capsys.readouterr().err.split())
+
+
+def test_checkpoints_say_how_their_network_was_made(whole):
+    about = json.loads((whole.checkpoints / "step_0000000128" / "checkpoint.json").read_text())
+    assert about["description"]["network"] == json.loads((whole.path / "config.json").read_text())["network"]
+    assert about["description"]["env"] == "probe:memory_cue"
+    assert changed_fields(None, whole.config()) == []  # of before there was any
+    assert changed_fields({"env": "probe:counting", "gone": 3}, whole.config()) == [
+        "env was 'probe:counting', is 'probe:memory_cue'"
+    ]

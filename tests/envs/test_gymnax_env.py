@@ -105,8 +105,12 @@ def test_hidden_entries_are_left_out_in_reset_and_step() -> None:
 @pytest.mark.parametrize(
     ("kwargs", "match"),
     [
+        ({"hide": 2}, r"hide: expected a tuple of indices such as \(2,\), got 2"),
+        ({"hide": "two"}, r"hide: expected a tuple of indices such as \(2,\), got 'two'"),
+        ({"hide": (1.5,)}, r"hide: expected a tuple of indices such as \(2,\), got \(1.5,\)"),
         ({"hide": (4,)}, r"hide: expected indices of the 4 observation entries of CartPole-v1, got \[4\]"),
         ({"hide": (0, 1, 2, 3)}, "leaves nothing of the 4 observation entries"),
+        ({"rescale_actions": "maybe"}, "rescale_actions: expected true or false, got 'maybe'"),
         ({"max_steps": 3}, "CartPole-v1 has no parameter 'max_steps'. Did you mean max_steps_in_episode"),
     ],
 )

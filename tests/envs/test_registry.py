@@ -67,6 +67,12 @@ def test_an_option_that_the_environment_does_not_have() -> None:
         make_env("probe:counting", lenght=3)
 
 
+def test_an_option_of_a_wrong_kind_is_named() -> None:
+    with pytest.raises(ValueError, match="length: expected a number of steps") as caught:
+        make_env("probe:counting", length=-3)
+    assert caught.value.__notes__ == ["probe:counting was to be made with length=-3."]
+
+
 def test_lists() -> None:
     assert "probe:counting" in list_envs("probe")
     everything = list_envs()

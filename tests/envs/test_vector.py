@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from nnx_ppo.envs import CountingEnv, EnvSpecError, EnvState, ObservationReward, VectorEnv, vectorize
+from nnx_ppo.envs import CountingEnv, EnvSpecError, EnvState, ObservationReward, VectorEnv, host_randomness, vectorize
 from nnx_ppo.wrappers import EpisodeWrapper
 
 
@@ -39,6 +39,13 @@ def _keys(n: int) -> jax.Array:
     return jax.random.split(jax.random.key(0), n)
 
 
+@pytest.fixture
+def no_further_traces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out the traces that only look for random numbers of the host."""
+    monkeypatch.setattr(host_randomness, "CHEAP_S", -1.0)
+
+
+@pytest.mark.usefixtures("no_further_traces")
 def test_python_of_the_environment_is_traced_once_for_check_eager_jit_and_scan() -> None:
     env = Traced()
     vec = vectorize(env)
@@ -51,6 +58,7 @@ def test_python_of_the_environment_is_traced_once_for_check_eager_jit_and_scan()
     assert (env.n_resets, env.n_steps) == (1, 1)
 
 
+@pytest.mark.usefixtures("no_further_traces")
 def test_an_episode_wrapper_does_not_trace_the_environment_again() -> None:
     env = Traced()
     vec = vectorize(EpisodeWrapper(env, 4))

@@ -148,3 +148,9 @@ def test_evaluation_with_a_recordable_network_reports_episode_means():
     np.testing.assert_allclose(metrics["eval/net/0/__activation__/p0"], mean.min(), rtol=1e-4)
     np.testing.assert_allclose(metrics["eval/net/0/__activation__/p100"], mean.max(), rtol=1e-4)
     assert "eval/net/1/action/2/__activation__/action/p100" in metrics
+
+
+@pytest.mark.parametrize(("sizes", "match"), [((0, 6), "n_envs must be at least 1, got 0"), ((3, 0), "got 0: there")])
+def test_nothing_to_record_is_an_error(sizes, match):
+    with pytest.raises(ValueError, match=match):
+        record(mlp(), n_envs=sizes[0], length=sizes[1])

@@ -1,5 +1,6 @@
 """The health of layers against NumPy on the whole array, in memory and chunk by chunk from disk."""
 
+import itertools
 import pathlib
 
 import jax
@@ -9,7 +10,8 @@ import xarray
 from rich.console import Console
 
 from nnx_ppo.recordings import health_table, open_recording, summarize, summary_dataset
-from nnx_ppo.recordings.accumulators import Magnitudes, participation_ratio
+from nnx_ppo.recordings.accumulators import Magnitudes
+from nnx_ppo.recordings.dimensions import MAX_EXACT_UNITS, Dimensions
 from nnx_ppo.recordings.store import RecordingWriter
 
 T, N, U = 3000, 3, 6
@@ -86,11 +88,35 @@ def test_participation_ratio_is_that_of_the_eigenvalues(data, stored):
             assert summary.participation_ratio == pytest.approx(expected, rel=1e-9)
 
 
+def participation_ratio(samples):
+    dimensions = Dimensions(samples.shape[1])
+    for part in np.array_split(samples, 3):
+        dimensions.add(part)
+    return dimensions.participation_ratio()
+
+
 def test_participation_ratio_of_known_covariances():
-    assert participation_ratio(np.eye(5)) == pytest.approx(5)
-    assert participation_ratio(np.ones((4, 4))) == pytest.approx(1)
-    assert participation_ratio(np.diag([2.0, 1.0])) == pytest.approx(9 / 5)
-    assert np.isnan(participation_ratio(np.zeros((3, 3))))
+    corners = np.array(list(itertools.product((-1.0, 1.0), repeat=5)))  # covariance: the identity
+    assert participation_ratio(corners) == pytest.approx(5)
+    assert participation_ratio(1e6 + corners @ np.diag([2**0.5, 1, 0, 0, 0])) == pytest.approx(9 / 5)
+    assert participation_ratio(np.outer(np.arange(9), np.ones(4))) == pytest.approx(1)
+    assert np.isnan(participation_ratio(np.full((9, 3), 7.0)))
+    assert np.isnan(participation_ratio(corners[:, :1]))
+
+
+@pytest.mark.parametrize(("n_directions", "percent"), [(1, 18), (3, 12), (100, 3), (2500, 3)])
+def test_wide_layers_get_an_estimate_of_the_participation_ratio(n_directions, percent):
+    """Against the Gram matrix of the samples, whose entries have the same sum of squares as those of the covariance."""
+    rng = np.random.default_rng(n_directions)
+    wide = MAX_EXACT_UNITS + 52
+    x = rng.normal(size=(1000, n_directions)) @ rng.normal(size=(n_directions, wide)) + 100.0
+    centred = x - x.mean(axis=0)
+    gram = centred @ centred.T
+    exact = np.trace(gram) ** 2 / np.sum(gram**2)
+    dimensions = Dimensions(wide)
+    for part in np.array_split(x, 2):
+        dimensions.add(part)
+    assert dimensions.participation_ratio() == pytest.approx(exact, rel=percent / 100)  # three standard errors, or 3 %
 
 
 def test_dead_dormant_and_saturated_units_by_hand():

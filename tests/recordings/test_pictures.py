@@ -115,6 +115,10 @@ def test_histograms_count_the_steps_that_count():
     counts = [sum(bar.get_height() for bar in axes.patches) for axes in figure.axes if axes.get_visible()]
     assert counts == [70 * 3 - 1, 210, 210, 210]
     assert_readable(figure)
+    flat = plot_histograms({"0": np.linspace(0, 1, 600).reshape(100, 2, 3)}, np.ones((100, 2), bool)).axes[0]
+    flat.figure.draw_without_rendering()
+    assert flat.get_ylim()[0] < 1 <= 10 < flat.get_ylim()[1]  # all bins hold 10: still two powers of ten are marked
+    assert not any(label.get_text() for label in flat.yaxis.get_minorticklabels())
     with pytest.raises(ValueError, match="no layer to draw"):
         plot_histograms({}, valid)
 

@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-from nnx_ppo.recordings import Curve, plot_activations, plot_learning_curve, plot_learning_curves
+from nnx_ppo.recordings import Curve, plot_activations, plot_heat_map, plot_learning_curve, plot_learning_curves
 
 
 def test_learning_curve_draws_the_points_and_the_band(tmp_path):
@@ -32,6 +32,8 @@ def test_learning_curves_share_a_panel_and_can_be_told_apart():
     assert {(0.0, 0.0), (10.0, 3.0)} <= {tuple(v) for v in band.get_paths()[0].vertices}
     assert [text.get_text() for text in axes.get_legend().get_texts()] == list(curves)
     assert axes.get_ylabel() == "return"
+    (alone,) = plot_learning_curves({"return": Curve([0, 10], [0.0, 1.0])}, ylabel="return").axes
+    assert alone.get_legend() is None
 
 
 def test_no_curve_is_an_error():
@@ -55,6 +57,18 @@ def test_colours_are_centred_on_zero_even_for_a_silent_layer():
     figure = plot_activations({"0": np.zeros((5, 1, 3))}, np.zeros((5, 1)))
     (image,) = figure.axes[0].images
     assert image.get_clim() == (-1.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("spikes", "arrows"), [((), "neither"), ((9.0,), "max"), ((-9.0,), "min"), ((9.0, -9.0), "both")]
+)
+def test_the_bar_of_colours_ends_in_an_arrow_where_values_lie_beyond_it(spikes, arrows):
+    x = np.ones((400, 1, 2))
+    x[: len(spikes), 0, 0] = spikes
+    for figure in (plot_activations({"0": x}, np.zeros((400, 1))), plot_heat_map(x[:, 0])):
+        (image,) = figure.axes[0].images
+        assert image.get_clim() == (-1.0, 1.0)
+        assert image.colorbar.extend == arrows
 
 
 def test_unknown_episode_is_an_error():

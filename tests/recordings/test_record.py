@@ -302,3 +302,15 @@ def test_unknown_layers_and_arrays_name_near_ones(recorded):
         recorded("auto", 7).layer("memoy")
     with pytest.raises(KeyError, match=r"no array 'rewad'; near names: \['reward', "):
         recorded("auto", 7).array("rewad")
+
+
+def test_steps_and_environments_beyond_the_end_are_errors_and_not_empty(recorded):
+    recording = recorded("auto", 7)
+    assert recording.layer("memory", slice(T - 1, T + 100)).shape[0] == 1
+    np.testing.assert_array_equal(recording.layer("memory", slice(-2, None)), recording.layer("memory")[-2:])
+    np.testing.assert_array_equal(recording.array("reward", envs=-1), recording.array("reward")[:, -1])
+    with pytest.raises(IndexError, match="has 20 steps, numbered from 0; asked was for those from 20 on"):
+        recording.layer("memory", slice(T, T + 100))
+    for envs in (slice(N, None), N, -N - 1):
+        with pytest.raises(IndexError, match="has 3 environments, numbered from 0; asked was for those from"):
+            recording.array("reward", envs=envs)
