@@ -17,9 +17,10 @@ from nnx_ppo.algorithms.advantages import gae as gae
 from nnx_ppo.algorithms.config import LearningRate, PPOConfig, TrainConfig, TrainResult, VideoData
 from nnx_ppo.algorithms.diagnostics import replay_diagnostics
 from nnx_ppo.algorithms.fit import check_fit
+from nnx_ppo.algorithms.fit.functions import require_functions
+from nnx_ppo.algorithms.fit.memory import advice_on_memory
 from nnx_ppo.algorithms.leaves import structured
 from nnx_ppo.algorithms.losses import Batch, actor_advantages
-from nnx_ppo.algorithms.memory import advice_on_memory
 from nnx_ppo.algorithms.nonfinite import environments_with_nonfinite, require_finite
 from nnx_ppo.algorithms.report import IterationReport, iteration_report
 from nnx_ppo.algorithms.rollout import restart, unroll_env
@@ -28,7 +29,6 @@ from nnx_ppo.algorithms.tasks import checkpoint_task, evaluation_task, video_tas
 from nnx_ppo.algorithms.training import Hooks, LoopState, train_loop
 from nnx_ppo.algorithms.types import LoggingLevel, RLEnv, TrainingState
 from nnx_ppo.algorithms.update import new_optimizer, update
-from nnx_ppo.algorithms.user_functions import require_functions
 from nnx_ppo.algorithms.values import visited_values
 from nnx_ppo.algorithms.video import require_render
 from nnx_ppo.envs.vector import vectorize

@@ -9,10 +9,9 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from nnx_ppo.algorithms import memory
 from nnx_ppo.algorithms.config import PPOConfig
-from nnx_ppo.algorithms.fit import check_fit
-from nnx_ppo.algorithms.memory import advice_on_memory, available_bytes
+from nnx_ppo.algorithms.fit import check_fit, memory
+from nnx_ppo.algorithms.fit.memory import advice_on_memory, available_bytes
 from nnx_ppo.envs.check import EnvSpecError, check_env
 from nnx_ppo.envs.types import EnvState
 from nnx_ppo.wrappers import EpisodeWrapper, RewardScalingWrapper

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from nnx_ppo.algorithms import memory
-from nnx_ppo.algorithms.fit import check_fit
+from nnx_ppo.algorithms.fit import check_fit, memory
 from nnx_ppo.algorithms.nonfinite import NonFiniteError
 from nnx_ppo.cli import main, training_run
 from nnx_ppo.cli.networks import NetworkConfig, build_network

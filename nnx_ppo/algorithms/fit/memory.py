@@ -9,7 +9,7 @@ from typing import Any
 import jax
 
 from nnx_ppo.algorithms.config import PPOConfig
-from nnx_ppo.algorithms.trial import Trial
+from nnx_ppo.algorithms.fit.trial import Trial
 from nnx_ppo.envs.check import EnvSpec
 
 _ADVICE = "Lower n_envs or rollout_length (of PPOConfig; --ppo.n-envs, --ppo.rollout-length)"

@@ -10,10 +10,8 @@ import jax.numpy as jnp
 from flax import nnx
 
 from nnx_ppo._pytree import PyTreeNode, has_leaves
-from nnx_ppo.algorithms.module_contract import FitError, loss_fault, output_fault, require_hashable
-from nnx_ppo.algorithms.module_watch import Watch, title
-from nnx_ppo.algorithms.tree_text import changes, describe_spec, unbatched
-from nnx_ppo.algorithms.trial_faults import (
+from nnx_ppo.algorithms.fit.contract import FitError, loss_fault, output_fault, require_hashable
+from nnx_ppo.algorithms.fit.faults import (
     carry_of,
     explain,
     has_wrong_loss,
@@ -22,6 +20,8 @@ from nnx_ppo.algorithms.trial_faults import (
     unroll_fault,
     wrong_loss,
 )
+from nnx_ppo.algorithms.fit.text import changes, describe_spec, unbatched
+from nnx_ppo.algorithms.fit.watch import Watch, title
 from nnx_ppo.networks.naming import named_modules, path_string
 from nnx_ppo.networks.types import StatefulModule, StatefulModuleOutput
 

@@ -10,9 +10,9 @@ from flax import nnx
 
 from nnx_ppo._signatures import require_call
 from nnx_ppo.algorithms.config import EvalConfig, PPOConfig, TrainConfig, VideoConfig
+from nnx_ppo.algorithms.fit.functions import CALLED_WITH, require_functions
 from nnx_ppo.algorithms.ppo import train_ppo
 from nnx_ppo.algorithms.update import new_optimizer
-from nnx_ppo.algorithms.user_functions import CALLED_WITH, require_functions
 from nnx_ppo.algorithms.video import draw
 from tests.helpers import RandomEnds, mlp
 from tests.helpers_compile import compilations

@@ -7,10 +7,10 @@ import jax.numpy as jnp
 from flax import nnx
 
 from nnx_ppo.algorithms.config import PPOConfig
-from nnx_ppo.algorithms.memory import warn_of_memory
-from nnx_ppo.algorithms.module_contract import FitError as FitError
-from nnx_ppo.algorithms.tree_text import describe_keys, describe_spec
-from nnx_ppo.algorithms.trial import try_network
+from nnx_ppo.algorithms.fit.contract import FitError
+from nnx_ppo.algorithms.fit.memory import warn_of_memory
+from nnx_ppo.algorithms.fit.text import describe_keys, describe_spec
+from nnx_ppo.algorithms.fit.trial import try_network
 from nnx_ppo.algorithms.types import RLEnv
 from nnx_ppo.envs.vector import vectorize
 from nnx_ppo.networks.types import PPONetworkOutput, StatefulModule

@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 
 from nnx_ppo._blame import raised_at
-from nnx_ppo.algorithms.module_contract import loss_fault, output_fault, signature_fault
-from nnx_ppo.algorithms.module_watch import Call, Watch
-from nnx_ppo.algorithms.tree_text import changes, unbatched
+from nnx_ppo.algorithms.fit.contract import loss_fault, output_fault, signature_fault
+from nnx_ppo.algorithms.fit.text import changes, unbatched
+from nnx_ppo.algorithms.fit.watch import Call, Watch
 from nnx_ppo.networks.types import StatefulModuleOutput
 
 

@@ -8,8 +8,8 @@ import jax
 import numpy as np
 from flax import nnx
 
-from nnx_ppo.algorithms.module_watch import title
-from nnx_ppo.algorithms.tree_text import leaf_text
+from nnx_ppo.algorithms.fit.text import leaf_text
+from nnx_ppo.algorithms.fit.watch import title
 from nnx_ppo.networks.naming import named_modules
 from nnx_ppo.networks.types import StatefulModule, StatefulModuleOutput
 
