@@ -27,8 +27,8 @@ def require_call(name: str, function: Any, *arguments: str, **named: Any) -> Non
         signature.bind(*arguments, **named)
     except TypeError as error:
         raise TypeError(
-            f"{name} is called as {call}, but it is {_title(function)}{signature} ({error}): let it take these "
-            "arguments."
+            f"{name} is called as {call}, but it is {_title(function)}{signature} ({error}): give it what it takes, or "
+            "let it take these arguments."
         ) from None
 
 

@@ -8,6 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from nnx_ppo.algorithms.fit import FitError
+from nnx_ppo.algorithms.fit.trial import try_network
 from nnx_ppo.networks.types import StatefulModule, StatefulModuleOutput, reset_where
 
 __all__ = ["ContractError", "check_stateful_module"]
@@ -34,7 +36,7 @@ def check_stateful_module(
     rollout that goes on where the first one stopped, with an episode end at every step, and for selections of
     environments; that samples do not influence each other, down to a batch of one; that a reset gives the carry of a
     fresh episode (PRNG keys excepted) and leaves the other environments bit-identical; that statistics take the
-    snapshots of a rollout.
+    snapshots of a rollout; that finite inputs give no NaN.
 
     Args:
         make_module: returns a new module; two calls must return equal ones.
@@ -48,6 +50,7 @@ def check_stateful_module(
 
     Raises:
         ContractError: the module breaks the contract.
+        TypeError: ``make_module`` is a module, and not a function that makes one.
 
     Example:
         >>> import jax.numpy as jnp
@@ -57,8 +60,14 @@ def check_stateful_module(
     """
     if n_steps < 2 or batch_size < 2:
         raise ValueError(f"n_steps and batch_size must be at least 2, got {n_steps} and {batch_size}.")
+    if isinstance(make_module, StatefulModule):
+        raise TypeError(
+            "make_module must be a function that returns a new module, got a module: give lambda: "
+            f"{type(make_module).__name__}(...)."
+        )
     case = _Case(make_module, example_input, n_steps, batch_size, seed, tolerance)
     for check in (
+        _check_numbers,
         _check_unroll,
         _check_rollout_of_one,
         _check_replay,
@@ -92,6 +101,7 @@ class _Case:
         # Whatever the seed: an episode that ends inside the rollout, and one that runs through.
         dones[0, 0], dones[:, 1] = True, False
         self.dones = jnp.asarray(dones)
+        _check_shapes(self.module, self.inputs)
         self.start = self.module.initialize_state(batch_size)
         _check_leading_axis("initialize_state", self.start, batch_size)
         self.before = _snapshot(self.module)
@@ -148,9 +158,32 @@ def _check_axes(out: StatefulModuleOutput, batch_size: int) -> None:
         )
 
 
+def _check_shapes(module: StatefulModule, inputs: Any) -> None:
+    """What training finds out before it compiles anything."""
+    sample = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[2:], leaf.dtype), inputs)
+    try:
+        try_network(module, sample)
+    except FitError as error:
+        raise ContractError(str(error)) from error
+
+
+def _check_numbers(case: _Case) -> None:
+    for path, leaf in jax.tree_util.tree_leaves_with_path(case.rollout.output):
+        if jnp.issubdtype(leaf.dtype, jnp.floating) and (n := int(jnp.isnan(leaf).sum())):
+            raise ContractError(
+                f"output{jax.tree_util.keystr(path)} is NaN in {n} of {leaf.size} numbers, for inputs that are finite."
+            )
+
+
 def _check_unroll(case: _Case) -> None:
     got = case.unroll(case.start, case.inputs, case.dones)
-    case.compare("unroll, compared with stepping,", got, case.rollout)
+    try:
+        case.compare("unroll, compared with stepping,", got, case.rollout)
+    except ContractError as error:
+        raise ContractError(
+            f"{error} All that changes from call to call belongs into the carry: counters, and for random numbers "
+            "a key per environment (see NoiseLayer)."
+        ) from None
 
 
 def _check_rollout_of_one(case: _Case) -> None:

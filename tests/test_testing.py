@@ -111,11 +111,35 @@ class StatisticsChangeShape(Keeps):
         return super().__call__(state, x).replace(rollout_extras=x)
 
 
+class TakesTwoArguments(Keeps):
+    def __call__(self, state, x):  # pyright: ignore[reportIncompatibleMethodOverride]
+        return super().__call__(state, x)
+
+
+class ReturnsATuple(Keeps):
+    def __call__(self, state, x, rollout_extras=None):
+        return state, x
+
+
+class GivesNaN(Keeps):
+    def __call__(self, state, x, rollout_extras=None):
+        return super().__call__(state, x * jnp.nan)
+
+
+class Counts(Keeps):
+    def __init__(self):
+        self.n = 0
+
+    def __call__(self, state, x, rollout_extras=None):
+        self.n += 1
+        return super().__call__(state, x * self.n)
+
+
 @pytest.mark.parametrize(
     ("module", "message"),
     [
-        (ChangesDtype, r"next_state.*'sum'.*expected float32.*got float16"),
-        (LosesCarry, "next_state.*another structure"),
+        (ChangesDtype, r"changes its carry in __call__ .*'sum'\] is float32\[3, 2\] before and float16\[3, 2\] after"),
+        (LosesCarry, r"changes its carry in __call__ .*\['sum'\] is float32\[3, 2\] before and not there after"),
         (WritesVariable, "variable of the module after a call differs.*calls"),
         (UnrollsWithoutResets, "unroll, compared with stepping, differs at .*sum"),
         (UnrollsFromAFreshCarry, r"replay of environments \[0, 1, 2\] of the second rollout"),
@@ -123,15 +147,27 @@ class StatisticsChangeShape(Keeps):
         (MixesSamples, "batch of one.*differs"),
         (DependsOnPosition, "permuted batch.*differs"),
         (ResetsToOnes, "after a reset, compared with initialize_state, differs"),
-        (LossOverBatch, r"regularization_loss must be a scalar or one number per sample, shape \(3,\), got .*3, 2"),
+        (LossOverBatch, r"float32\[3, 2\] as regularization_loss, expected a scalar or one number per sample, \[B\]"),
         (MetricOverBatch, r"metrics\['x'\] must have the leading axis 3"),
         (DrawsAnewInReplay, "output of a replay by unroll.*differs"),
-        (StatisticsChangeShape, "update_statistics.*mean.*expected float32"),
+        (StatisticsChangeShape, r"update_statistics turns the variable mean from float32\[2\] into float32\[3, 2\]"),
+        (
+            TakesTwoArguments,
+            r"defines __call__\(self, state, x\), expected __call__\(self, state, x, rollout_extras=None\)",
+        ),
+        (ReturnsATuple, "returns a tuple from __call__, expected a StatefulModuleOutput"),
+        (GivesNaN, "output is NaN in 30 of 30 numbers, for inputs that are finite"),
+        (Counts, "unroll, compared with stepping, .*counters, and for random numbers a key per environment"),
     ],
 )
 def test_finds_the_breach(module, message):
     with pytest.raises(ContractError, match=message):
         check_stateful_module(module, jnp.zeros(2))
+
+
+def test_a_module_in_the_place_of_a_function_that_makes_one():
+    with pytest.raises(TypeError, match=r"got a module: give lambda: Keeps\(\.\.\.\)"):
+        check_stateful_module(Keeps(), jnp.zeros(2))
 
 
 def test_accepts_a_module_that_keeps_the_contract():

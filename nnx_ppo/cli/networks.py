@@ -47,6 +47,29 @@ class NetworkConfig:
             raise ValueError(f"network sizes must be at least 1, got {sizes}.")
 
 
+def unused_fields(config: NetworkConfig) -> list[str]:
+    """Names of the fields that do nothing for a network of this kind."""
+    fields = [field.name for field in dataclasses.fields(config) if field.name != "kind"]
+    if config.kind not in BUILT_IN:
+        return fields
+    return [name for name in fields if name == "hidden_size" and config.kind != "lstm"]
+
+
+def require_used(config: NetworkConfig) -> None:
+    """Refuse options that would be ignored.
+
+    Raises:
+        ValueError: naming them.
+    """
+    defaults = NetworkConfig()
+    given = [name for name in unused_fields(config) if getattr(config, name) != getattr(defaults, name)]
+    if given:
+        options = ", ".join(f"--network.{name.replace('_', '-')}" for name in given)
+        raise ValueError(
+            f"{options} would do nothing for --network {config.kind}: leave it out, or choose another network."
+        )
+
+
 def build_network(config: NetworkConfig, env: RLEnv, seed: int) -> StatefulModule:
     """Make the network that ``config`` describes, sized to ``env``.
 

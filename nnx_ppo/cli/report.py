@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from typing import Annotated
 
+from nnx_ppo.algorithms.checkpoint_files import steps_of
 from nnx_ppo.cli import report_contents as contents
 from nnx_ppo.cli.compilation_cache import enable_compilation_cache
 from nnx_ppo.cli.console import stderr, stdout
@@ -15,7 +16,7 @@ from nnx_ppo.cli.options import RunPath, option
 from nnx_ppo.cli.output_files import require_place, saving
 from nnx_ppo.cli.parsing import require_counts
 from nnx_ppo.cli.recording_file import require_recording
-from nnx_ppo.cli.restore import restore_run
+from nnx_ppo.cli.restore import restore_checkpoint
 from nnx_ppo.cli.run_config import RunConfig
 from nnx_ppo.cli.run_folder import RunFolder
 from nnx_ppo.envs.types import RLEnv
@@ -61,7 +62,8 @@ class Report:
         analysis_packages("jinja2", "matplotlib", "zarr")
         if self.cache:
             enable_compilation_cache()
-        folder, config, env, network = restore_run(self.run_folder)
+        folder, config, env, network, checkpoint = restore_checkpoint(self.run_folder)
+        steps, total = steps_of(checkpoint) or 0, config.train.ppo.total_steps
         require_place(out, replace=True)
         metrics = evaluate(config.env, env, network, self.episodes, config.train.eval.max_episode_length, self.seed)
         with (
@@ -71,13 +73,14 @@ class Report:
             layers = contents.layer_sections(recording, on_progress)
         sections = (
             contents.learning_section(folder),
-            contents.evaluation_section(metrics, self.episodes),
+            contents.evaluation_section(metrics, self.episodes, steps),
             contents.film_section(folder),
             *layers,
             contents.configuration_section(folder, config),
         )
         name = folder.path.absolute().name
-        subtitle = f"{config.env}, {config.train.ppo.total_steps:,} environment steps, seed {config.train.seed}"
+        trained = f"{steps:,} environment steps" if steps >= total else f"{steps:,} of {total:,} environment steps"
+        subtitle = f"{config.env}, {trained}, seed {config.train.seed}"
         shown = tuple(section for section in sections if section is not None)
         with saving(out):
             write_report(out, ReportContents(f"Report of {name}", shown, subtitle))

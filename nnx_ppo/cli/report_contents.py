@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from nnx_ppo.cli.networks import unused_fields
 from nnx_ppo.cli.plot import curve_of, series
 from nnx_ppo.cli.progress import REWARD
 from nnx_ppo.cli.run_config import RunConfig, to_json
@@ -32,6 +33,8 @@ def configuration_section(folder: RunFolder, config: RunConfig) -> Section:
     """Configuration, and the versions of what it ran with."""
     settings = json.loads(to_json(config))
     train = settings.pop("train")
+    for name in unused_fields(config.network):
+        del settings["network"][name]
     tables = [pairs_table("Environment and network", settings, ("setting", "value"))]
     groups = {name: values for name, values in train.items() if isinstance(values, dict)}
     rest = {name: value for name, value in train.items() if name not in groups}
@@ -63,10 +66,10 @@ def learning_section(folder: RunFolder) -> Section:
     return Section("Learning curves", pictures=tuple(pictures))
 
 
-def evaluation_section(metrics: Mapping[str, Any], n_episodes: int) -> Section:
-    """Reward and lifespan of the final policy."""
+def evaluation_section(metrics: Mapping[str, Any], n_episodes: int, steps: int) -> Section:
+    """Reward and lifespan of the policy after so many environment steps."""
     values = {name.removeprefix("eval/"): float(value) for name, value in metrics.items()}
-    caption = f"The final policy without exploration, {n_episodes:,} episodes"
+    caption = f"The policy after {steps:,} environment steps, without exploration, {n_episodes:,} episodes"
     return Section("Evaluation", tables=(pairs_table(caption, values, ("metric", "value")),))
 
 

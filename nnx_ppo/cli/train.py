@@ -13,7 +13,7 @@ from nnx_ppo.algorithms.retention import Retention
 from nnx_ppo.cli.compilation_cache import enable_compilation_cache
 from nnx_ppo.cli.console import stdout
 from nnx_ppo.cli.logs import Destination
-from nnx_ppo.cli.networks import NetworkConfig
+from nnx_ppo.cli.networks import NetworkConfig, require_used
 from nnx_ppo.cli.options import option
 from nnx_ppo.cli.parsing import Pairs
 from nnx_ppo.cli.run_config import RunConfig, with_total_steps
@@ -84,6 +84,7 @@ class Train:
             folder, _ = resume_run(self.resume, self.total_steps)
             _say_what_next(folder)
         elif self.out is not None:
+            require_used(self.network)
             folder, _ = train_run(self._run_config(), self.out)
             _say_what_next(folder)
 

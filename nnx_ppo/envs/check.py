@@ -63,6 +63,10 @@ def check_env(env: Any, action: Any = None) -> EnvSpec:
         UserWarning: it draws random numbers outside of JAX, as far as that can be seen cheaply.
     """
     name = _title(env)
+    if isinstance(env, str):
+        raise _report(name, [f"expected an environment, got a name: make_env({env!r}) makes one"])
+    if isinstance(env, type):
+        raise _report(env.__name__, [f"expected an environment, got its class: make one, {env.__name__}(...)"])
     missing = [method for method in ("reset", "step") if not callable(getattr(env, method, None))]
     if missing:
         raise _report(name, [f"no method {' and no method '.join(missing)}"])
@@ -74,7 +78,7 @@ def check_env(env: Any, action: Any = None) -> EnvSpec:
         episode = _call_reset(f"{name}.reset_episode", calls.reset_episode)
         start, problems = _join(reset, episode), _differences("reset", reset, "reset_episode", episode)
     state, after = _settle(name, calls.step, start, action)
-    problems = _differences("reset", start, "step", after) + problems + _wrong_fields(state)
+    problems = _differences("reset", start, "step", after) + problems + _wrong_fields(state) + _wrong_size(env, state)
     if problems:
         raise _report(name, problems)
     warn_of_host_randomness(env, action, budget)
@@ -97,6 +101,14 @@ def action_struct(env: Any, action: Any = None) -> Any:
     if action is None:
         action = _from_size(_title(env), getattr(env, "action_size", None))
     return _strong(jax.eval_shape(lambda tree: tree, action))
+
+
+def _wrong_size(env: Any, state: Any) -> list[str]:
+    """Networks are made by ``observation_size``; where it is a number it must be that of a flat observation."""
+    size, obs = getattr(env, "observation_size", None), state.obs
+    if isinstance(size, bool) or not isinstance(size, int) or not hasattr(obs, "shape") or obs.shape == (size,):
+        return []
+    return [f"observation_size: {size}, but obs has shape {list(obs.shape)}"]
 
 
 def _from_size(name: str, size: Any) -> Any:

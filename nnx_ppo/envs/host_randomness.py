@@ -18,8 +18,14 @@ from nnx_ppo.envs.tracing import traced
 from nnx_ppo.envs.wrapper import Wrapper
 
 CHEAP_S = 0.2
-"""Seconds of processor time that tracing may have taken for an environment to be traced twice more."""
+"""Seconds of processor time that tracing may have taken for an environment to be traced further."""
+MOST_TRACES = 8
+"""Of a function; fewer where they take more than :data:`CHEAP_S`."""
 _ADDRESS = re.compile(r"0x[0-9a-f]+")
+_ADVICE = (
+    "It does so once, when JAX compiles, and the number is then the same in all environments and episodes: draw it by "
+    "jax.random from the key, or keep it in the state."
+)
 
 
 class Budget:
@@ -53,14 +59,8 @@ def warn_of_host_randomness(env: Any, action: Any, budget: Budget) -> None:
         with contextlib.suppress(Exception):  # a wrapper may have changed what its inner environment takes
             calls.append(("step", level.step, (jax.eval_shape(traced(level).reset, key), action)))
         for name, function, arguments in calls:
-            if _differs(function, arguments):
-                warnings.warn(
-                    f"{type(level).__name__}.{name} is another program each time that it is traced. A number of "
-                    "numpy.random, of Python's random or of the clock is drawn once, when JAX compiles, and is then "
-                    "the same in all environments and episodes: draw it by jax.random from the key, or from one that "
-                    "the state keeps.",
-                    stacklevel=1,
-                )
+            if fault := _fault(function, arguments):
+                warnings.warn(f"{type(level).__name__}.{name} {fault} {_ADVICE}", stacklevel=1)
 
 
 def _looks_at(env: Identity) -> bool:
@@ -85,10 +85,28 @@ def _of_the_user(env: Any) -> Iterator[Any]:
         env = env.env
 
 
-def _differs(function: Callable[..., Any], arguments: tuple[Any, ...]) -> bool:
+def _fault(function: Callable[..., Any], arguments: tuple[Any, ...]) -> str | None:
+    before, budget = _where_numpy_stands(), Budget()
     with contextlib.suppress(Exception):
-        return _program(function, arguments) != _program(function, arguments)
-    return False
+        first, differs = _program(function, arguments), False
+        # A number out of two is often the one before.
+        for _ in range(MOST_TRACES - 1):
+            differs = differs or _program(function, arguments) != first
+            if differs or not budget.is_left():
+                break
+        if _where_numpy_stands() != before:
+            return "draws numbers of numpy.random."
+        if differs:
+            return (
+                "is another program each time that it is traced: it reads a random number of the host, the clock, or "
+                "an attribute that it changes."
+            )
+    return None
+
+
+def _where_numpy_stands() -> tuple[Any, ...]:
+    kind, numbers, *rest = np.random.get_state(legacy=True)
+    return kind, np.asarray(numbers).tobytes(), *rest
 
 
 def _program(function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[str, list[bytes]]:

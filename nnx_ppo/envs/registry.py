@@ -97,7 +97,8 @@ def _factory(name: str) -> Callable[..., Any]:
     if not is_module(module_name):
         raise UnknownEnvError(
             f"{module_name!r} is neither a family ({', '.join(_FAMILIES)}) nor a module that can be imported from "
-            f"here. {did_you_mean(module_name, _FAMILIES)}"
+            f"here (a module of yours: run from its folder, or put that on PYTHONPATH). "
+            f"{did_you_mean(module_name, _FAMILIES)}"
         )
     try:
         return import_function(name)

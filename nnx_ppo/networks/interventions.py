@@ -62,7 +62,7 @@ def with_interventions(
     outputs = naming.layer_outputs(network, obs)  # type: ignore[arg-type]
     twin = copy_network(network)
     for path, given in interventions.items():
-        several = (given,) if isinstance(given, Intervention) else tuple(given)
+        several = tuple(given) if isinstance(given, list | tuple) else (given,)
         if not several or not all(isinstance(each, Intervention) for each in several):
             raise ValueError(f"{path!r}: expected an intervention such as Ablate(), or several, got {given!r}.")
         layer_path, where = _find(path, layers, outputs)

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
@@ -218,7 +219,8 @@ def _attributes(
     time_step = getattr(env, "dt", None)
     return {
         "key": {"implementation": str(jax.random.key_impl(key)), "data": np.asarray(jax.random.key_data(key)).tolist()},
-        "env": repr(env),
+        # Without addresses: the same environment is to have the same name in every recording.
+        "env": re.sub(r" at 0x[0-9a-f]+", "", repr(env)),
         "network": str(describe(network, vectorize(env).spec().obs)),
         "n_envs": n_envs,
         "reset": reset,

@@ -141,6 +141,11 @@ class _InMemory:
     """Activations in memory, read as a recording is, so that what is computed on the way stays small."""
 
     def __init__(self, activations: Mapping[str, Any], dones: Any):
+        if not isinstance(activations, Mapping):
+            raise ValueError(
+                f"summarize takes a recording, as open_recording(path) gives it, or activations by path, got "
+                f"{activations!r}."
+            )
         if dones is None:
             raise ValueError("summarize(activations, dones): activations in memory need dones, [T, N].")
         self._activations = activations

@@ -280,6 +280,14 @@ def test_modules_of_the_current_folder_are_found(tmp_path, monkeypatch, capsys):
     ("words", "match"),
     [
         (["train", *TINY, "--out", "x", "--network.entropy-weight", "nan"], "entropy_weight must be a finite number"),
+        (
+            ["train", "probe:memory_cue", "--out", "x", "--network.hidden-size", "8"],
+            "--network.hidden-size would do nothing for --network mlp: leave it out, or choose another network",
+        ),
+        (
+            ["train", "probe:memory_cue", "--out", "x", "--network", "mine:make", "--network.activation", "tanh"],
+            "--network.activation would do nothing for --network mine:make",
+        ),
         (["train", *TINY, "--out", "x", "--train-episode-length", "0"], "train_episode_length must be at least 1"),
     ],
 )
@@ -304,7 +312,7 @@ def test_what_does_not_fit_is_refused_before_a_folder_is_made(tmp_path, monkeypa
         "def wrong(env, rngs):\n    return make_mlp_actor_critic(7, env.action_size, [4], [4], rngs)\n"
     )
     monkeypatch.chdir(tmp_path)
-    message = fails(capsys, "train", *TINY, "--out", "run", "--network", "my_network_here:wrong")
+    message = fails(capsys, "train", "probe:memory_cue", "--out", "run", "--network", "my_network_here:wrong")
     assert "FitError" in message
     assert not (tmp_path / "run").exists()
 

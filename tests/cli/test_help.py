@@ -53,7 +53,8 @@ def test_a_narrow_screen_is_not_exceeded(command, capsys):
     assert max(len(line) for line in lines if "--network.kind" not in line) <= 40
 
 
-def test_without_words_the_commands_are_listed(capsys):
+def test_without_words_the_commands_are_listed(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
     with pytest.raises(SystemExit) as caught:
         main([])
     assert caught.value.code == 0

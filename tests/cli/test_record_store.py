@@ -73,6 +73,7 @@ def test_inspect_prints_the_health_of_each_layer(store, capsys):
 
 
 def test_a_narrow_screen_breaks_lines_and_leaves_nothing_out(store, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
     main(["inspect", str(store)])
     wide = capsys.readouterr().out
     monkeypatch.setenv("COLUMNS", "40")

@@ -152,6 +152,15 @@ def test_a_wrapped_environment_is_named_with_its_wrappers() -> None:
     _refuses(EpisodeWrapper(Wrong(), 3), r"^EpisodeWrapper\(Wrong\) does not fit")
 
 
+def test_a_class_or_a_name_in_the_place_of_an_environment() -> None:
+    _refuses(Scripted, r"expected an environment, got its class: make one, Scripted\(\.\.\.\)")
+    _refuses("gymnax:Pendulum-v1", r"got a name: make_env\('gymnax:Pendulum-v1'\) makes one")
+
+
+def test_a_size_that_is_not_that_of_the_observation() -> None:
+    _refuses(Scripted(observation_size=4), r"observation_size: 4, but obs has shape \[3\]")
+
+
 def test_missing_methods() -> None:
     class Nothing:
         action_size = 1

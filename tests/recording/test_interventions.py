@@ -345,6 +345,7 @@ ERRORS = {
     "activity": (net, {"0": Inject(np.zeros((5, 3)))}, r"expected an array \[T, 4\] or \[T, B, 4\] for 4 units, got"),
     "when": (net, {"0": Ablate(when=[1, 0])}, r"when must be a bool array \[T\] .* got an array of int64"),
     "no intervention": (net, {"0": [3.0]}, "expected an intervention such as Ablate"),
+    "a class": (net, {"0": Ablate}, r"expected an intervention such as Ablate\(\), or several, got <class"),
     "no shape": (flat_net, {"1": Ablate([0])}, "does not tell how many units '1' has: give obs="),
 }
 

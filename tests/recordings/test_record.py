@@ -100,6 +100,17 @@ def test_every_start_is_another_one(recorded):
     assert len(np.unique(starts, axis=0)) == len(starts)
 
 
+def test_an_environment_has_the_same_name_in_every_recording(tmp_path):
+    class Mine(type(ENV)):
+        __repr__ = object.__repr__
+
+    recordings = [record(Mine(), lstm(), tmp_path / name, n_envs=1, n_steps=1, key=0) for name in ("a", "b")]
+    names = [recording.attributes["env"] for recording in recordings]
+    assert names[0] == names[1]
+    assert "Mine" in names[0]
+    assert "0x" not in names[0]
+
+
 def test_the_policy_does_not_explore_and_the_reward_belongs_to_the_action(recorded):
     recording = recorded("auto", 7)
     mu = recording.layer("heads/action/1")[..., :2]

@@ -66,6 +66,11 @@ def test_wrong_leading_axes_name_the_layer_and_both_shapes():
         summarize({"0/hidden": HIDDEN}, np.zeros((3, 2)))
 
 
+def test_a_path_is_not_a_recording():
+    with pytest.raises(ValueError, match=r"takes a recording, as open_recording\(path\) gives it, .* got 'r.zarr'"):
+        summarize("r.zarr")
+
+
 def test_layers_are_sorted_as_they_stand_in_the_network():
     network = make_lstm_actor_critic(3, 1, 4, [4] * 11, [4], nnx.Rngs(0))
     paths = [
