@@ -5,8 +5,10 @@ A limit on the size of files, which the operating system enforces like a full di
 
 import contextlib
 import errno
+import math
 import resource
 
+import jax
 import numpy as np
 import pytest
 
@@ -20,11 +22,15 @@ from tests.cli.test_commands import fails
 @contextlib.contextmanager
 def no_file_above(n_bytes):
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    # Programs compiled meanwhile must not go into the cache on disk, cut off at the limit, for the tests after this.
+    cached_from = jax.config.jax_persistent_cache_min_compile_time_secs
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", math.inf)
     resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, before[1]))
     try:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", cached_from)
 
 
 WRITERS = {
