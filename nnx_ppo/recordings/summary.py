@@ -80,7 +80,7 @@ class LayerSummary:
 
 
 def summarize(
-    recording: Recording | Mapping[str, Any],
+    recording: Any,
     dones: Any = None,
     *,
     percentiles: Sequence[int | float] = PERCENTILES,
@@ -140,7 +140,7 @@ def in_network_order(activations: Mapping[str, Any], network: StatefulModule) ->
 class _InMemory:
     """Activations in memory, read as a recording is, so that what is computed on the way stays small."""
 
-    def __init__(self, activations: Mapping[str, Any], dones: Any):
+    def __init__(self, activations: Any, dones: Any):
         if not isinstance(activations, Mapping):
             raise ValueError(
                 f"summarize takes a recording, as open_recording(path) gives it, or activations by path, got "
