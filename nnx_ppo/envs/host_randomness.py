@@ -41,7 +41,7 @@ class Budget:
 
 
 def warn_of_host_randomness(env: Any, action: Any, budget: Budget) -> None:
-    """Warn where ``reset`` or ``step`` of the user's is another program each time that it is traced.
+    """Warn where ``reset`` or ``step`` of the user's draws from NumPy, or is another program each time it is traced.
 
     Looked at once per environment, and only where tracing is cheap. The clock shows only if what is made of it changes
     within milliseconds.
@@ -88,19 +88,18 @@ def _of_the_user(env: Any) -> Iterator[Any]:
 def _fault(function: Callable[..., Any], arguments: tuple[Any, ...]) -> str | None:
     before, budget = _where_numpy_stands(), Budget()
     with contextlib.suppress(Exception):
-        first, differs = _program(function, arguments), False
-        # A number out of two is often the one before.
-        for _ in range(MOST_TRACES - 1):
-            differs = differs or _program(function, arguments) != first
-            if differs or not budget.is_left():
-                break
+        first = _program(function, arguments)
         if _where_numpy_stands() != before:
             return "draws numbers of numpy.random."
-        if differs:
-            return (
-                "is another program each time that it is traced: it reads a random number of the host, the clock, or "
-                "an attribute that it changes."
-            )
+        # A number out of two is often the one before.
+        for _ in range(MOST_TRACES - 1):
+            if _program(function, arguments) != first:
+                return (
+                    "is another program each time that it is traced: it reads a random number of the host, the clock, "
+                    "or an attribute that it changes."
+                )
+            if not budget.is_left():
+                break
     return None
 
 
